@@ -1,0 +1,1 @@
+"""What the tests of every part share: real servers that clean up after themselves."""
