@@ -144,7 +144,7 @@ class KeyedRunner(Generic[K, W]):
                     await self._tell_room()
                     try:
                         await self._work(key, item)
-                    except Exception as error:
+                    except Exception as error:  # noqa: BLE001 - the owner's `on_error` gets it
                         self._on_error(key, item, error)
         finally:
             # Cancelled in the middle: what still waits for this key is dropped with the runner.

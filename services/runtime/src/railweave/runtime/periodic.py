@@ -60,7 +60,7 @@ async def run_periodically(
             nudge.clear()
         try:
             await work()
-        except Exception:
+        except Exception:  # noqa: BLE001 - logged; the next round is the retry
             _log.exception("periodic work failed, will be tried again", work=getattr(work, "__qualname__", str(work)))
 
 

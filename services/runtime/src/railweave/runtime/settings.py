@@ -34,8 +34,8 @@ from railweave.runtime.settings_models import (
     LogSettings,
     NatsSettings,
     RedisSettings,
-    Section,
     Seconds,
+    Section,
     ServiceSettings,
     TlsSettings,
 )
@@ -195,7 +195,7 @@ class _Layer(PydanticBaseSettingsSource):
         super().__init__(settings_cls)
         self._values = values
 
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         return self._values.get(field_name), field_name, False
 
     def __call__(self) -> dict[str, Any]:
