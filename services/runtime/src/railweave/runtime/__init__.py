@@ -1,0 +1,1 @@
+"""What every service stands on: the JetStream bus, views, leases, settings, logs, metrics, health."""

@@ -1,0 +1,193 @@
+"""Guarded writes to one stream: the atomic batch (ADR-50) and the pipelined append. Facts: notes on the committer.
+
+No `Nats-Msg-Id` goes with either: in a batch a repeated id refuses the whole batch, and in an append the fence
+already makes a repeat harmless. After an unknown outcome the head tells what was stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from nats.aio.msg import Msg
+
+from railweave.contracts.wire import WireMessage
+from railweave.runtime.connection import Connection
+from railweave.runtime.errors import (
+    BatchTooLarge,
+    BusUnavailable,
+    NotStored,
+    OutcomeUnknown,
+    PermissionRefused,
+    PublishRefused,
+    StaleFence,
+    StreamBusy,
+)
+from railweave.runtime.replies import Replies, Reply
+
+MAX_BATCH = 1000
+_APPEND_WINDOW = 1000  # acks outstanding; the server drops what is past its inbound buffer of 10,000
+
+_STALE = {10071, 10164}
+_TOO_LARGE = {10199}
+_BUSY = {10210, 10167}
+_LAST_SEQUENCE = re.compile(r"wrong last sequence: (\d+)")
+
+
+class GuardedWrites:
+    """Writes that the stream's last sequence guards; one call at a time, in order."""
+
+    def __init__(self, connection: Connection, replies: Replies) -> None:
+        self._connection = connection
+        self._replies = replies
+        # A batch that is open blocks one of the 50 places of its stream, and the order of an append must not be cut.
+        self._one_at_a_time = asyncio.Lock()
+
+    async def commit(
+        self, stream: str, messages: Sequence[WireMessage], *, expected_last: int, batch_id: str, deadline_s: float
+    ) -> int:
+        """Store all `messages` or none, if the stream ends at `expected_last`; return its new last sequence."""
+        if not messages:
+            raise ValueError("a batch has at least one message")
+        if len(messages) > MAX_BATCH:
+            raise BatchTooLarge(10199, f"{len(messages)} messages, a batch takes {MAX_BATCH}")
+        async with self._one_at_a_time:
+            if len(messages) == 1:
+                return await self._one(stream, messages[0], expected_last, deadline_s)
+            return await self._batch(stream, messages, expected_last, batch_id, deadline_s)
+
+    async def append(
+        self, stream: str, messages: Sequence[WireMessage], *, expected_last: int, deadline_s: float
+    ) -> int:
+        """Store `messages` one after the other, each guarded; return the stream's new last sequence."""
+        last = expected_last
+        async with self._one_at_a_time:
+            for start in range(0, len(messages), _APPEND_WINDOW):
+                last = await self._window(stream, messages[start : start + _APPEND_WINDOW], last, deadline_s)
+        return last
+
+    async def _one(self, stream: str, message: WireMessage, expected_last: int, deadline_s: float) -> int:
+        headers = _guarded(message, stream, expected_last)
+        try:
+            reply = await self._replies.ask(message.subject, message.body, deadline_s, headers)
+        except BusUnavailable as lost:
+            raise _unknown(lost) from None
+        except PermissionRefused as refused:
+            raise PublishRefused(0, str(refused)) from None
+        return int(_stored(reply, expected_last)["seq"])
+
+    async def _batch(
+        self, stream: str, messages: Sequence[WireMessage], expected_last: int, batch_id: str, deadline_s: float
+    ) -> int:
+        self._check_sizes(messages)
+        size = len(messages)
+        first = _guarded(messages[0], stream, expected_last) | _in_batch(batch_id, 1)
+        try:
+            # The first answer (empty when all is well) tells of a stale fence or a busy stream before the rest is sent.
+            opened = await self._replies.ask(messages[0].subject, messages[0].body, deadline_s, first)
+        except BusUnavailable as lost:
+            raise NotStored(f"batch {batch_id} was not opened: {lost}") from None
+        except PermissionRefused as refused:
+            raise PublishRefused(0, str(refused)) from None
+        if opened.data:
+            _stored(opened, expected_last)
+        try:
+            for number, message in enumerate(messages[1:-1], start=2):
+                headers = dict(message.headers) | _in_batch(batch_id, number)
+                await self._connection.publish(message.subject, message.body, "", headers)
+        except BusUnavailable as lost:
+            raise NotStored(f"batch {batch_id} was not finished: {lost}") from None
+        last = dict(messages[-1].headers) | _in_batch(batch_id, size) | {"Nats-Batch-Commit": "1"}
+        try:
+            answer = await self._replies.ask(messages[-1].subject, messages[-1].body, deadline_s, last)
+        except BusUnavailable as lost:
+            raise _unknown(lost) from None
+        except PermissionRefused as refused:
+            raise PublishRefused(0, str(refused)) from None
+        return int(_stored(answer, expected_last)["seq"])
+
+    async def _window(self, stream: str, messages: Sequence[WireMessage], expected_last: int, deadline_s: float) -> int:
+        self._check_sizes(messages)
+        replies: list[Reply] = []
+        not_sent: BusUnavailable | None = None
+        try:
+            for offset, message in enumerate(messages):
+                headers = _guarded(message, stream, expected_last + offset)
+                replies.append(await self._replies.send(message.subject, message.body, headers))
+        except BusUnavailable as lost:
+            not_sent = lost
+            if not replies:
+                raise NotStored(f"append to {stream}: {lost}") from None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + deadline_s
+        last = expected_last
+        try:
+            for reply in replies:
+                answer = await reply.result(max(deadline - loop.time(), 0.001))
+                last = int(_stored(answer, last)["seq"])
+        except StaleFence as stale:
+            raise StaleFence(stale.expected, stale.actual, stale.code, last if last > expected_last else None) from None
+        except BusUnavailable as lost:
+            raise _unknown(lost) from None
+        except PermissionRefused as refused:
+            raise PublishRefused(0, str(refused)) from None
+        finally:
+            for reply in replies:
+                reply.drop()
+        if not_sent is not None:
+            raise OutcomeUnknown(f"append to {stream} stopped at {last}: {not_sent}")
+        return last
+
+    def _check_sizes(self, messages: Sequence[WireMessage]) -> None:
+        limit = self._connection.client.max_payload
+        for message in messages:
+            check_size(message, limit)
+
+
+def check_size(message: WireMessage, limit: int) -> None:
+    """Raise PublishRefused where headers and body are past the server's payload limit.
+
+    The server would not answer but close the connection; 200 bytes are left for the bus's own headers.
+    """
+    size = len(message.body) + 200 + sum(len(name) + len(value) + 4 for name, value in message.headers.items())
+    if size > limit:
+        raise PublishRefused(0, f"{message.subject}: {size} bytes with headers, the server takes {limit}")
+
+
+def _guarded(message: WireMessage, stream: str, expected_last: int) -> dict[str, str]:
+    return dict(message.headers) | {
+        "Nats-Expected-Stream": stream,
+        "Nats-Expected-Last-Sequence": str(expected_last),
+    }
+
+
+def _in_batch(batch_id: str, number: int) -> dict[str, str]:
+    return {"Nats-Batch-Id": batch_id, "Nats-Batch-Sequence": str(number)}
+
+
+def _unknown(lost: BusUnavailable) -> OutcomeUnknown:
+    return OutcomeUnknown(str(lost)) if lost.was_sent else NotStored(str(lost))
+
+
+def _stored(reply: Msg, expected_last: int) -> dict[str, Any]:
+    """The acknowledgement in `reply`; raises what the server refused with."""
+    answer: dict[str, Any] = json.loads(reply.data)
+    error = answer.get("error")
+    if error is None:
+        return answer
+    raise refusal(int(error.get("err_code", 0)), str(error.get("description")), expected_last)
+
+
+def refusal(code: int, description: str, expected_last: int | None = None) -> PublishRefused:
+    """The exception that stands for JetStream's error `code`."""
+    if code in _STALE and expected_last is not None:
+        found = _LAST_SEQUENCE.search(description)
+        return StaleFence(expected_last, int(found[1]) if found else None, code)
+    if code in _TOO_LARGE:
+        return BatchTooLarge(code, description)
+    if code in _BUSY:
+        return StreamBusy(code, description)
+    return PublishRefused(code, description)
