@@ -66,7 +66,7 @@ make_venv() {
         rm -rf .venv
         "$PYTHON" -m venv .venv
     fi
-    local pip=(.venv/bin/python -m pip --disable-pip-version-check --no-input --quiet)
+    local pip=(.venv/bin/python -m pip --disable-pip-version-check --no-input -qq)
     say "installing what requirements/lock.txt pins"
     "${pip[@]}" install --require-hashes --requirement requirements/lock.txt
     say "installing the parts, editable"
