@@ -1,4 +1,7 @@
-"""Desired states that platforms and operators write, in stream DESIRED: one per subject, with a generation and a tombstone."""
+"""Desired states that platforms and operators write, in stream DESIRED.
+
+One per subject, the latest wins, with a generation and a tombstone.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from railweave.contracts.types import (
     Mib,
     NodeName,
     Rail,
+    SourceUri,
     TenantName,
     UtcTime,
 )
@@ -154,7 +158,7 @@ class Dataset(Event):
     version: DatasetVersion = DatasetVersion("latest")
     generation: Generation
     state: Presence = "present"
-    source_uri: Annotated[str, Field(pattern=r"^(file|http|https|s3|hf|path):", max_length=2048)] | None = None
+    source_uri: SourceUri | None = None
     size_bytes: Bytes | None = None
     digest: str | None = None
     owner: TenantName | None = None

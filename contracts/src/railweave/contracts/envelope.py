@@ -1,8 +1,8 @@
 """The envelope of every event: CloudEvents 1.0, structured JSON, one document that `nats sub` shows whole.
 
-`encode_event` and `decode_event` are the only way in and out. Reading checks everything once: the envelope, the body against
-its type's model, and that the subject's names are the body's (a scheduler may be given rights on its own subjects alone, so a
-body must not speak for another).
+`encode_event` and `decode_event` are the only way in and out. Reading checks everything once: the envelope, the body
+against its type's model, and that the subject's names are the body's (a scheduler may be given rights on its own
+subjects alone, so a body must not speak for another).
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class _Frame(BaseModel):
     time: UtcTime
     datacontenttype: Literal["application/json"] | None = None
     traceparent: str | None = Field(default=None, max_length=128)
+    data: Event
 
 
 _types: dict[str, type[Event]] = {}
@@ -93,7 +94,8 @@ def _frame_of(type_name: str) -> type[_Frame]:
         event_type = _types.get(type_name)
         if event_type is None:
             raise ContractError("type", f"unknown event type {type_name!r}")
-        fields: dict[str, Any] = {"data": (event_type, ...)}
+        # The type is part of the frame, so that a header which names another type is an error of `type`.
+        fields: dict[str, Any] = {"type": (Literal[type_name], ...), "data": (event_type, ...)}
         frame = create_model(f"Frame_{event_type.__name__}", __base__=_Frame, **fields)
         _frames[type_name] = frame
     return frame
@@ -109,6 +111,9 @@ def encode_event(
         time: when it was said; default now.
         traceparent: W3C trace context, copied into the header.
         ttl_s: seconds after which the stream may forget it (`Nats-TTL`).
+
+    Raises:
+        ContractError: it is longer than a message may be.
     """
     event_id, type_name = event.event_id(), event.TYPE
     frame = _frame_of(type_name).model_construct(
@@ -126,6 +131,7 @@ def encode_event(
     if ttl_s is not None:
         headers["Nats-TTL"] = f"{ttl_s}s"
     body = frame.__pydantic_serializer__.to_json(frame, exclude_defaults=False, exclude_none=True)
+    _check_length(body)
     return WireMessage(event.subject(), body, headers, event_id)
 
 
@@ -135,16 +141,13 @@ def decode_event(message: StoredMessage | WireMessage) -> Envelope[Event]:
     Raises:
         ContractError: names the field that is wrong; the message changes nothing.
     """
-    if len(message.body) > MAX_BODY_BYTES:
-        raise ContractError("body", f"expected at most {MAX_BODY_BYTES} bytes, found {len(message.body)}")
+    _check_length(message.body)
     type_name = message.headers.get("ce-type") or _type_in(message.body)
     try:
         frame = _frame_of(type_name).model_validate_json(message.body)
     except ValidationError as error:
-        raise _contract_error(error) from error
-    if frame.type != type_name:
-        raise ContractError("type", f"the header says {type_name!r}, the body {frame.type!r}")
-    data: Event = frame.data  # type: ignore[attr-defined]  # every frame made by _frame_of has it
+        raise contract_error(error) from error
+    data = frame.data
     if data.subject() != message.subject:
         raise ContractError("subject", f"the body belongs to {data.subject()!r}, it came on {message.subject!r}")
     traceparent = message.headers.get("traceparent") or frame.traceparent
@@ -158,9 +161,15 @@ def decode_as(event_type: type[E], message: StoredMessage | WireMessage) -> Enve
         ContractError: it is malformed, or of another type.
     """
     envelope = decode_event(message)
-    if not isinstance(envelope.data, event_type):
-        raise ContractError("type", f"expected {event_type.TYPE}, found {envelope.data.TYPE}")
-    return envelope  # type: ignore[return-value]  # narrowed by the check above
+    data = envelope.data
+    if not isinstance(data, event_type):
+        raise ContractError("type", f"expected {event_type.TYPE}, found {data.TYPE}")
+    return Envelope(envelope.id, envelope.source, envelope.time, envelope.traceparent, data)
+
+
+def _check_length(body: bytes) -> None:
+    if len(body) > MAX_BODY_BYTES:
+        raise ContractError("body", f"expected at most {MAX_BODY_BYTES} bytes, found {len(body)}")
 
 
 def _type_in(body: bytes) -> str:
@@ -174,7 +183,8 @@ def _type_in(body: bytes) -> str:
     return type_name
 
 
-def _contract_error(error: ValidationError) -> ContractError:
+def contract_error(error: ValidationError) -> ContractError:
+    """What pydantic found first, with the path of the field as the sender wrote it."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = ""
     for part in first["loc"]:

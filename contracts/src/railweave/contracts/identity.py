@@ -69,8 +69,8 @@ class RunDocument(Document):
     def _run_id(self) -> str:
         """`slurm-a/88121/2`, with `/uid` behind it where there is one.
 
-        The uid is part of it because JetStream's duplicate window looks at the id alone: without it, a new run under an old
-        name within two minutes of the old one would be swallowed as a repeat.
+        The uid is part of it because JetStream's duplicate window looks at the id alone: without it, a new run under an
+        old name within two minutes of the old one would be swallowed as a repeat.
         """
         parts = [encode_id_part(self.cluster), encode_id_part(self.job), str(int(self.attempt))]
         if self.uid is not None:

@@ -108,7 +108,7 @@ class NodeHardware(Event):
     """What this agent can do; a placement that requires another is refused."""
     labels: dict[str, Label] = {}
     fence_seen: Fence = Fence(0, 0)
-    """The highest fence this agent has applied: one beyond the stream's last means that the record was lost or put back."""
+    """The highest fence this agent has applied. One beyond the stream's last: the record was lost or put back."""
     pfs: tuple[Pf, ...] = ()
     gpus: tuple[Gpu, ...] = ()
 
@@ -116,7 +116,7 @@ class NodeHardware(Event):
         return f"rw.inventory.{encode_token(self.node)}.hardware"
 
     def event_id(self) -> str:
-        return f"inventory.hardware/{encode_id_part(self.node)}/{self.boot_id}/{self.revision}"
+        return f"inventory.hardware/{encode_id_part(self.node)}/{encode_id_part(self.boot_id)}/{self.revision}"
 
     def source(self) -> str:
         return f"/node/{encode_id_part(self.node)}"
@@ -138,7 +138,7 @@ class NodeStorage(Event):
         return f"rw.inventory.{encode_token(self.node)}.storage"
 
     def event_id(self) -> str:
-        return f"inventory.storage/{encode_id_part(self.node)}/{self.boot_id}/{self.revision}"
+        return f"inventory.storage/{encode_id_part(self.node)}/{encode_id_part(self.boot_id)}/{self.revision}"
 
     def source(self) -> str:
         return f"/node/{encode_id_part(self.node)}"
@@ -195,7 +195,7 @@ class Report(Event, RunDocument):
         return f"rw.report.{node}.{cluster}.{job}.{int(self.attempt)}"
 
     def event_id(self) -> str:
-        return f"report/{encode_id_part(self.node)}/{self.boot_id}/{self.revision}"
+        return f"report/{encode_id_part(self.node)}/{encode_id_part(self.boot_id)}/{self.revision}"
 
     def source(self) -> str:
         return f"/node/{encode_id_part(self.node)}"

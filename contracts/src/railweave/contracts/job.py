@@ -1,7 +1,8 @@
-"""A job's life as schedulers tell it and as Railweave answers: `rw.job.<event>.<cluster>.<job>` and `rw.snapshot.<cluster>`.
+"""A job's life as schedulers tell it and as Railweave answers.
 
-The smallest job is five fields: cluster, job, attempt, and one group of workers with count and gpus. What a job does not ask
-for (network, datasets) it does not get, and that concern delays nothing.
+Subjects `rw.job.<event>.<cluster>.<job>` and `rw.snapshot.<cluster>`. The smallest job is five fields: cluster, job,
+attempt, and one group of workers with count and gpus. What a job does not ask for (network, datasets) it does not get,
+and that concern delays nothing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from railweave.contracts.types import (
     NodeName,
     Round,
     RunUid,
+    SourceUri,
     TenantName,
     UtcTime,
 )
@@ -84,7 +86,7 @@ class NodesWanted(Document):
 
     node_list: tuple[NodeName, ...] | None = None
     """The scheduler's own choice, one per node slot in rank order. Default: Railweave chooses."""
-    gpu_indices: dict[NodeName, tuple[int, ...]] | None = None
+    gpu_indices: dict[NodeName, tuple[Annotated[int, Field(ge=0, le=1023)], ...]] | None = None
     """The scheduler's own choice of GPUs by node. Default: Railweave chooses."""
     exclusive: bool = False
     """No other job on these nodes. Default false."""
@@ -120,7 +122,7 @@ class DatasetWanted(Document):
     """Default `latest`."""
     size_bytes: Bytes | None = None
     """Declared size. Default: as registered or measured at the source; unknown is not zero."""
-    source: Annotated[str, Field(pattern=r"^(file|http|https|s3|hf|path):", max_length=2048)] | None = None
+    source: SourceUri | None = None
     """Where to fetch it from. Default: as registered."""
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
     """Digest of the content, where known. Default: not checked beyond size."""
@@ -139,7 +141,7 @@ class User(Document):
 
 
 class WorkerPlace(NamedTuple):
-    """One worker and the node slot it runs in. `worker` counts over all groups: it is the worker's rank among workers."""
+    """One worker and the node slot it runs in. `worker` counts over all groups: it is its rank among workers."""
 
     worker: int
     slot: int
@@ -257,6 +259,11 @@ class JobSubmitted(JobSpec, _SchedulerEvent):
 
     TYPE = "railweave.job.submitted.v1"
     EVENT = "submitted"
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> JobSubmitted:
+        """The event that submits a job; the way back is `spec`."""
+        return cls.model_construct(_fields_set=spec.model_fields_set, **dict(spec))
 
     def spec(self) -> JobSpec:
         """The job alone, as asks and heads carry it."""

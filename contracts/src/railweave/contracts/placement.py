@@ -1,8 +1,8 @@
 """The record: what is held, by whom. Written by the active committer alone, in stream PLACEMENTS.
 
-A head (`rw.head.<cluster>.<job>`) says how a job stands; a placement (`rw.placement.<node>.<cluster>.<job>.<attempt>`) says what
-one node owes one attempt. Both are stored in one atomic batch. What a placement claims follows from its content by
-`claims_of`, so that the two cannot disagree.
+A head (`rw.head.<cluster>.<job>`) says how a job stands; a placement (`rw.placement.<node>.<cluster>.<job>.<attempt>`)
+says what one node owes one attempt. Both are stored in one atomic batch. What a placement claims follows from its
+content by `claims_of`, so that the two cannot disagree.
 """
 
 from __future__ import annotations
@@ -291,7 +291,8 @@ class Head(Event, RunDocument):
     round: Round
     commit: str
     """Id of the commit that stored this; after an unknown outcome it tells whose write this is."""
-    spec: JobSpec
+    spec: JobSpec | None = None
+    """None for a run that ended before it was submitted, or was adopted from agents' journals after a loss."""
     submitted_at: UtcTime
     """The stream's time of `submitted`."""
     times: dict[JobState, UtcTime] = {}
@@ -308,6 +309,10 @@ class Head(Event, RunDocument):
     requeue: bool = False
     """While releasing: propose it again when it is released."""
     outcome: Outcome | None = None
+    started: bool = False
+    """The scheduler said so, maybe before every node was prepared."""
+    namespaces: tuple[StartedWorker, ...] = ()
+    """Of the workers, as `started` gave them."""
     claims: tuple[Claim, ...] = ()
     """Claims of the whole job: segment, quota."""
 

@@ -1,7 +1,8 @@
-"""Many propose: the ask (`rw.propose.<cluster>.<job>`) and what each concern answers (`rw.proposal.<concern>.<cluster>.<job>`).
+"""Many propose: the ask and what each concern answers.
 
-A proposal holds nothing and carries ids only; what follows from ids (addresses, interfaces) is rendered at commit. Proposals
-of different rounds are never joined.
+Subjects `rw.propose.<cluster>.<job>` and `rw.proposal.<concern>.<cluster>.<job>`. A proposal holds nothing and carries
+ids only; what follows from ids (addresses, interfaces) is rendered at commit. Proposals of different rounds are never
+joined.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Why not: the closed enumeration of reasons, with numbers, and what would have to change.
 
-A reason is read by people (`text`), by programs (`code`, `numbers`) and by the committer, which wakes a pending job when what
-it `lacks` may have become available.
+A reason is read by people (`text`), by programs (`code`, `numbers`) and by the committer, which wakes a pending job
+when what it `lacks` may have become available.
 """
 
 from __future__ import annotations
@@ -64,6 +64,13 @@ class ReasonCode(StrEnum):
     """A service did not answer with a proposal in time."""
     TOO_LARGE = "TooLarge"
     """The job is past what one atomic batch can store."""
+    UNKNOWN = "Unknown"
+    """A code that this reader is too old to know; the text says it. Never written."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> ReasonCode | None:
+        # A new reason is a minor change: an old reader must still read the event around it.
+        return cls.UNKNOWN if isinstance(value, str) else None
 
 
 class Lack(StrEnum):

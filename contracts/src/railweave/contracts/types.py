@@ -1,7 +1,7 @@
 """The values the contracts are made of, each a type that cannot be wrong once it exists.
 
-Text types are `str` and amounts are `int`: they cost nothing to use and print as themselves. The check runs once, when the
-value is made; a model field of the type accepts the plain JSON value and makes it.
+Text types are `str` and amounts are `int`: they cost nothing to use and print as themselves. The check runs once, when
+the value is made; a model field of the type accepts the plain JSON value and makes it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,21 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 
 class Document(BaseModel):
-    """Base of everything that is written as JSON: immutable, strict (no `"8"` for 8), unknown fields ignored on reading."""
+    """Base of everything that is written as JSON: immutable, strict (no `"8"` for 8), unknown fields ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", use_attribute_docstrings=True)
 
@@ -45,7 +53,13 @@ class Text(str):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": "string", "minLength": 1, "maxLength": cls.MAX_LENGTH, "description": cls.MEANING}
+        return {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": cls.MAX_LENGTH,
+            "pattern": f"^({cls.PATTERN.pattern})$",
+            "description": cls.MEANING,
+        }
 
 
 class ClusterName(Text):
@@ -133,7 +147,7 @@ class InterfaceName(Text):
     """A network interface's name as the kernel takes it: at most 15 bytes."""
 
     MAX_LENGTH = 15
-    PATTERN = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.=@-]+")
+    PATTERN = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.=@-]+")
     MEANING = "an interface name of at most 15 letters, digits, '_', '.', '=', '@' or '-'"
     __slots__ = ()
 
@@ -166,7 +180,8 @@ class IntegerAmount(int):
         if type(value) is cls:
             return value
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(f"expected a whole number ({cls.UNIT}), found {value!r}")
+            # Only a ValueError becomes an error that names the field.
+            raise ValueError(f"expected a whole number ({cls.UNIT}), found {value!r}")  # noqa: TRY004
         if not cls.MINIMUM <= value <= cls.MAXIMUM:
             raise ValueError(f"expected {cls.MINIMUM} to {cls.MAXIMUM} ({cls.UNIT}), found {int(value)}")
         return super().__new__(cls, value)
@@ -270,7 +285,15 @@ UtcTime = Annotated[datetime, AfterValidator(_to_utc), PlainSerializer(format_ti
 """A moment, RFC 3339 in UTC on the wire."""
 
 
+def _without_zone(value: str) -> str:
+    # ipaddress takes any text behind `%`, spaces and all; a zone means nothing on another host.
+    if "%" in value:
+        raise ValueError(f"expected an address without a zone, found {value!r}")
+    return value
+
+
 def _address_with_prefix(value: str) -> str:
+    _without_zone(value)
     address = ipaddress.ip_interface(value)
     if "/" not in value:
         raise ValueError(f"expected an address with its prefix length such as 10.64.0.18/26, found {value!r}")
@@ -278,11 +301,11 @@ def _address_with_prefix(value: str) -> str:
 
 
 def _address(value: str) -> str:
-    return str(ipaddress.ip_address(value))
+    return str(ipaddress.ip_address(_without_zone(value)))
 
 
 def _network(value: str) -> str:
-    return str(ipaddress.ip_network(value))
+    return str(ipaddress.ip_network(_without_zone(value)))
 
 
 IpInterface = Annotated[str, AfterValidator(_address_with_prefix)]
@@ -291,3 +314,5 @@ IpAddress = Annotated[str, AfterValidator(_address)]
 """An address, IPv4 or IPv6."""
 IpNetwork = Annotated[str, AfterValidator(_network)]
 """A network without host bits, `10.64.0.0/26`."""
+SourceUri = Annotated[str, Field(pattern=r"^(file|http|https|s3|hf|path):[^\x00-\x1f\x7f]+$", max_length=2048)]
+"""Where a dataset comes from: `file:`, `http:`, `https:`, `s3:`, `hf:` or `path:`."""
