@@ -3,167 +3,52 @@
 One process folds each stream once, for all its services. The state holds claims, not documents: 10,000 nodes with a few
 jobs each fit in memory. Deciding functions read it and never change it.
 
-Not here: how messages come (view.py), and what is stored (the jobs service's own ledger is the authority; this view may be
-milliseconds old, which costs a round and never a double claim).
+Not here: how messages come (view.py), and what is stored (the jobs service's own ledger is the authority; this view may
+be milliseconds old, which costs a round and never a double claim).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TypeVar
 
-from railweave.contracts.desired import Dataset, Environment, NodeDesired, NodeMode, Tenant
+import structlog
+
+from railweave.contracts import ContractError, StoredMessage, decode_event
+from railweave.contracts.desired import Dataset, Environment, NodeDesired, Tenant
+from railweave.contracts.envelope import Event
 from railweave.contracts.fabric import FabricLeaf, FabricNode, LeafVlan
 from railweave.contracts.identity import JobKey, JobRun
-from railweave.contracts.inventory import CachedDataset, DatasetState, NodeHardware, NodeStorage, Report, ReportState
-from railweave.contracts.placement import Epoch, Head, JobState, Placement, PlacementState
-from railweave.contracts.types import LeafName, NodeName, PciAddress, Rail
+from railweave.contracts.inventory import NodeHardware, NodeStorage, Report, ReportState
+from railweave.contracts.placement import DataRecord, Epoch, Grant, Head, JobState, Placement, PlacementState
+from railweave.contracts.types import LeafName, NodeName, Rail
+from railweave.runtime.cluster_index import ClusterIndex
+from railweave.runtime.held import WHOLE_GPU_MILLI, Hold, NodeState, RunSlot, hold_of
 
-WHOLE_GPU_MILLI = 1000
+__all__ = [
+    "WHOLE_GPU_MILLI",
+    "Change",
+    "ClusterState",
+    "Distance",
+    "HeadSummary",
+    "Hold",
+    "NodeState",
+    "hold_of",
+]
 
+K = TypeVar("K")
+V = TypeVar("V")
 
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """What one job holds on one node, as far as choosing needs to know."""
+_log = structlog.stdlib.get_logger(__name__)
 
-    gpus: tuple[tuple[int, int], ...] = ()
-    """(GPU index, thousandths)."""
-    vfs: tuple[tuple[PciAddress, int], ...] = ()
-    """(PF, VF index)."""
-    fetch: Mapping[str, int] = field(default_factory=dict)
-    """Datasets this job fetches, and their bytes."""
-    use: frozenset[str] = frozenset()
-    """Datasets it uses, fetched ones included."""
-    evict: Mapping[str, int] = field(default_factory=dict)
-    scratch_bytes: int = 0
-    exclusive: bool = False
-    tenant: str = "default"
-    sequence: int = 0
-    """Of its placement."""
-    releasing: bool = False
+PLACEMENTS, NODES, DESIRED, FABRIC = "PLACEMENTS", "NODES", "DESIRED", "FABRIC"
+STREAMS = (PLACEMENTS, NODES, DESIRED, FABRIC)
 
-
-def hold_of(placement: Placement, sequence: int) -> Hold:
-    """What a placement holds on its node."""
-    return Hold(
-        gpus=tuple((gpu.index, int(gpu.fraction_milli)) for worker in placement.workers for gpu in worker.gpus),
-        vfs=tuple(
-            (interface.pf, int(interface.vf))
-            for worker in placement.workers
-            if worker.network is not None
-            for interface in worker.network.interfaces
-        ),
-        fetch={item.dataset: int(item.bytes) for item in placement.datasets if item.action == "fetch"},
-        use=frozenset(item.dataset for item in placement.datasets),
-        evict={item.dataset: int(item.bytes) for item in placement.evict},
-        scratch_bytes=int(placement.scratch.bytes) if placement.scratch is not None else 0,
-        exclusive=placement.exclusive,
-        tenant=str(placement.tenant),
-        sequence=sequence,
-        releasing=placement.state is PlacementState.RELEASING,
-    )
-
-
-@dataclass(slots=True)
-class NodeState:
-    """One node: what it has, what is held on it, what may be done with it."""
-
-    name: NodeName
-    hardware: NodeHardware | None = None
-    storage: NodeStorage | None = None
-    desired: NodeDesired | None = None
-    fabric: FabricNode | None = None
-    holds: dict[JobRun, Hold] = field(default_factory=dict)
-    gpu_used: dict[int, int] = field(default_factory=dict)
-    """Thousandths in use, by GPU index; absent is 0."""
-    vfs_used: set[tuple[PciAddress, int]] = field(default_factory=set)
-    free_whole_gpus: int = 0
-    """Healthy GPUs of which nothing is used."""
-    _datasets: dict[str, CachedDataset] = field(default_factory=dict)
-
-    @property
-    def mode(self) -> NodeMode:
-        return self.desired.mode if self.desired is not None else NodeMode.SCHEDULABLE
-
-    @property
-    def is_schedulable(self) -> bool:
-        """An agent spoke for it and no operator took it out."""
-        return self.hardware is not None and self.mode is NodeMode.SCHEDULABLE
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        return self.hardware.labels if self.hardware is not None else {}
-
-    @property
-    def is_exclusively_held(self) -> bool:
-        return any(hold.exclusive for hold in self.holds.values())
-
-    def free_gpu_milli(self, index: int) -> int:
-        """Thousandths of a GPU not held by any job."""
-        return WHOLE_GPU_MILLI - self.gpu_used.get(index, 0)
-
-    def cached(self, dataset: str) -> CachedDataset | None:
-        """The dataset as the node's disk has it (`name@version`), whatever its state."""
-        return self._datasets.get(dataset)
-
-    def has_ready(self, dataset: str) -> bool:
-        """Ready on disk and nobody evicts it."""
-        cached = self._datasets.get(dataset)
-        return cached is not None and cached.state is DatasetState.READY and not self.is_evicting(dataset)
-
-    def is_fetching(self, dataset: str) -> bool:
-        """A live job's placement fetches it here, and it is not on disk yet."""
-        return not self.has_ready(dataset) and any(dataset in hold.fetch for hold in self.holds.values())
-
-    def is_used(self, dataset: str) -> bool:
-        return any(dataset in hold.use for hold in self.holds.values())
-
-    def is_evicting(self, dataset: str) -> bool:
-        """A live placement evicts it, and it is still on disk."""
-        return dataset in self._datasets and any(dataset in hold.evict for hold in self.holds.values())
-
-    def cache_used_bytes(self) -> int:
-        """Bytes of the cache space spoken for: on disk, or being fetched by a live placement. Derived, never counted."""
-        on_disk = sum(int(item.bytes) for item in self._datasets.values())
-        coming: dict[str, int] = {}
-        for hold in self.holds.values():
-            for dataset, size in hold.fetch.items():
-                if dataset not in self._datasets:
-                    coming[dataset] = max(size, coming.get(dataset, 0))
-        return on_disk + sum(coming.values())
-
-    def cache_free_bytes(self) -> int:
-        total = int(self.storage.cache.total_bytes) if self.storage is not None else 0
-        return max(0, total - self.cache_used_bytes())
-
-    def scratch_free_bytes(self) -> int:
-        total = int(self.storage.scratch.total_bytes) if self.storage is not None else 0
-        return max(0, total - sum(hold.scratch_bytes for hold in self.holds.values()))
-
-    def datasets(self) -> Iterable[CachedDataset]:
-        return self._datasets.values()
-
-    def leaf_on(self, rail: Rail) -> LeafName | None:
-        """The leaf its port on a rail is on."""
-        for attachment in self.fabric.attachments if self.fabric is not None else ():
-            if attachment.rail == rail:
-                return attachment.leaf
-        return None
-
-    def recount(self) -> None:
-        """Derive the use of devices anew from what is held."""
-        self.gpu_used = {}
-        self.vfs_used = set()
-        for hold in self.holds.values():
-            for index, milli in hold.gpus:
-                self.gpu_used[index] = self.gpu_used.get(index, 0) + milli
-            self.vfs_used.update(hold.vfs)
-        gpus = self.hardware.gpus if self.hardware is not None else ()
-        self.free_whole_gpus = sum(1 for gpu in gpus if gpu.healthy and not self.gpu_used.get(gpu.index))
-
-    def take_storage(self, storage: NodeStorage | None) -> None:
-        self.storage = storage
-        self._datasets = {item.dataset: item for item in storage.datasets} if storage is not None else {}
+ENDED_KEPT = 50_000
+"""Ended subjects whose last sequence is remembered, so that an older message told again changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +62,50 @@ class HeadSummary:
     sequence: int
 
 
-class ClusterState:
-    """The folded state. `apply` is idempotent and takes messages of one subject in any order: the highest sequence wins."""
+class Distance(IntEnum):
+    """How far two nodes are apart in the fabric; less is nearer."""
 
-    def __init__(self) -> None:
+    SAME_NODE = 0
+    SAME_LEAF = 1
+    SAME_POD = 2
+    SAME_ISLAND = 3
+    UNREACHABLE = 4
+
+
+@dataclass(slots=True)
+class Change:
+    """What one or several messages changed: names to look at again."""
+
+    nodes: set[NodeName] = field(default_factory=set)
+    jobs: set[JobKey] = field(default_factory=set)
+    tenants: set[str] = field(default_factory=set)
+    datasets: set[str] = field(default_factory=set)
+    environments: set[tuple[str, str]] = field(default_factory=set)
+    leaves: set[LeafName] = field(default_factory=set)
+    epoch: bool = False
+
+    def __bool__(self) -> bool:
+        return self.epoch or any((self.nodes, self.jobs, self.tenants, self.datasets, self.environments, self.leaves))
+
+    def merge(self, other: Change) -> None:
+        """Take in another change."""
+        self.nodes |= other.nodes
+        self.jobs |= other.jobs
+        self.tenants |= other.tenants
+        self.datasets |= other.datasets
+        self.environments |= other.environments
+        self.leaves |= other.leaves
+        self.epoch = self.epoch or other.epoch
+
+
+class ClusterState:
+    """The folded state. `apply` is idempotent and takes messages in any order: the highest sequence of a subject wins.
+
+    Args:
+        on_skipped: told stream and field of each malformed message that was passed over.
+    """
+
+    def __init__(self, *, on_skipped: Callable[[str, str], None] | None = None) -> None:
         self.nodes: dict[NodeName, NodeState] = {}
         self.leaves: dict[LeafName, FabricLeaf] = {}
         self.heads: dict[JobKey, HeadSummary] = {}
@@ -190,7 +115,14 @@ class ClusterState:
         self.epoch = 0
         self.sequences: dict[str, int] = {}
         """Last sequence applied of each stream."""
-        self._seen: dict[str, int] = {}
+        self.skipped = 0
+        """Malformed messages passed over."""
+        self._on_skipped = on_skipped
+        self._seen: dict[str, dict[str, int]] = {stream: {} for stream in STREAMS}
+        self._ended: OrderedDict[tuple[str, str], Callable[[], None]] = OrderedDict()
+        self._index = ClusterIndex()
+
+    # -- questions ------------------------------------------------------------------------------------------------
 
     def node(self, name: NodeName) -> NodeState:
         """The node's state, made when first heard of."""
@@ -206,3 +138,225 @@ class ClusterState:
             if vlan.rail == rail and vlan.segment == segment:
                 return vlan
         return None
+
+    def distance(self, one: NodeName, other: NodeName) -> Distance:
+        """How far apart two nodes are. On the same leaf means: on every rail that both have."""
+        if one == other:
+            return Distance.SAME_NODE
+        a, b = (node.fabric if (node := self.nodes.get(name)) is not None else None for name in (one, other))
+        if a is None or b is None or a.island != b.island:
+            return Distance.UNREACHABLE
+        leaf_of = {attachment.rail: attachment.leaf for attachment in a.attachments}
+        shared = [leaf_of[item.rail] == item.leaf for item in b.attachments if item.rail in leaf_of]
+        if shared and all(shared):
+            return Distance.SAME_LEAF
+        return Distance.SAME_POD if a.pod == b.pod else Distance.SAME_ISLAND
+
+    def nodes_with_free_gpus(self, at_least: int) -> Iterator[NodeState]:
+        """Schedulable nodes with that many whole GPUs free, fewest first; in no order among equals."""
+        for count in sorted(self._index.by_free_gpus):
+            if count >= at_least:
+                for name in self._index.by_free_gpus[count]:
+                    yield self.nodes[name]
+
+    def nodes_with_dataset(self, dataset: str) -> Iterable[NodeName]:
+        """Nodes that have a dataset (`name@version`) on disk, in whatever state."""
+        return self._index.by_dataset.get(dataset, frozenset())
+
+    def nodes_held_by(self, job: JobKey) -> Iterable[NodeName]:
+        """Nodes on which a job holds anything."""
+        return self._index.by_job.get(job, frozenset())
+
+    def tenant_gpu_milli(self, tenant: str) -> int:
+        """Thousandths of GPUs that a tenant's jobs and environments hold."""
+        return self._index.tenant_milli.get(tenant, 0)
+
+    # -- folding --------------------------------------------------------------------------------------------------
+
+    def apply(self, message: StoredMessage) -> Change:
+        """Take in a stored message. Malformed ones are counted, logged and passed over."""
+        try:
+            event = decode_event(message).data
+        except ContractError as error:
+            self.skipped += 1
+            if self._on_skipped is not None:
+                self._on_skipped(message.stream, error.field)
+            _log.warning(
+                "malformed message passed over",
+                stream=message.stream,
+                subject=message.subject,
+                sequence=message.sequence,
+                field=error.field,
+                reason=error.reason,
+            )
+            return Change()
+        return self.apply_event(event, message.sequence, message.stream)
+
+    def apply_event(self, event: Event, sequence: int, stream: str) -> Change:
+        """Take in an event stored in `stream` at `sequence`; what it changed. Types not folded change nothing."""
+        self.sequences[stream] = max(sequence, self.sequences.get(stream, 0))
+        change = Change()
+        seen = self._seen.setdefault(stream, {})
+        subject = event.subject()
+        if sequence <= seen.get(subject, 0) or not self._fold(event, sequence, change):
+            return change
+        seen[subject] = sequence
+        self._remember_end(event, stream, subject)
+        self._derive(change)
+        return change
+
+    def _fold(self, event: Event, sequence: int, change: Change) -> bool:
+        match event:
+            case Placement() | Report() | Grant() | DataRecord():
+                self._fold_on_node(event, sequence, change)
+            case NodeHardware():
+                self.node(event.node).hardware = event
+                change.nodes.add(event.node)
+            case NodeStorage():
+                self.node(event.node).take_storage(event)
+                change.nodes.add(event.node)
+            case NodeDesired():
+                self.node(event.node).desired = event
+                change.nodes.add(event.node)
+            case FabricNode():
+                self.node(event.node).fabric = event
+                change.nodes.add(event.node)
+            case Head():
+                nodes = event.nodes
+                self.heads[event.key] = HeadSummary(event.run, event.state, int(event.round), nodes, sequence)
+                change.jobs.add(event.key)
+            case FabricLeaf():
+                self.leaves[event.leaf] = event
+                change.leaves.add(event.leaf)
+            case Tenant():
+                _put(self.tenants, str(event.tenant), event, present=event.state == "present")
+                change.tenants.add(str(event.tenant))
+            case Dataset():
+                _put(self.datasets, event.dataset, event, present=event.state == "present")
+                change.datasets.add(event.dataset)
+            case Environment():
+                key = (str(event.cluster), str(event.environment))
+                _put(self.environments, key, event, present=event.state == "present")
+                change.environments.add(key)
+            case Epoch():
+                self.epoch = int(event.epoch)
+                change.epoch = True
+            case _:
+                return False
+        return True
+
+    def _fold_on_node(self, event: Placement | Report | Grant | DataRecord, sequence: int, change: Change) -> None:
+        node = self.node(event.node)
+        change.nodes.add(event.node)
+        match event:
+            case Placement():
+                node.take_placement(event, sequence)
+                change.jobs.add(event.key)
+            case Report():
+                node.take_report(event)
+                change.jobs.add(event.key)
+            case Grant():
+                node.take_grant(event, sequence)
+                change.tenants.add(str(event.tenant))
+            case DataRecord():
+                node.take_data(event)
+                change.datasets.add(event.dataset)
+
+    def reset(self, stream: str) -> Change:
+        """Forget all that `stream` said: it was lost, restored or made anew, and is told from the beginning."""
+        self._seen[stream] = {}
+        self.sequences.pop(stream, None)
+        for ended in [key for key in self._ended if key[0] == stream]:
+            del self._ended[ended]
+        change = Change()
+        match stream:
+            case "PLACEMENTS":
+                change.jobs.update(self.heads)
+                self.heads.clear()
+                self.epoch, change.epoch = 0, True
+                self._forget_on_nodes(NodeState.forget_record, change)
+            case "NODES":
+                self._forget_on_nodes(NodeState.forget_reports, change)
+            case "DESIRED":
+                change.tenants.update(self.tenants)
+                change.datasets.update(self.datasets)
+                change.environments.update(self.environments)
+                for told in (self.tenants, self.datasets, self.environments):
+                    told.clear()
+                self._forget_on_nodes(_forget_desired, change)
+            case "FABRIC":
+                change.leaves.update(self.leaves)
+                self.leaves.clear()
+                self._forget_on_nodes(_forget_fabric, change)
+            case _:
+                pass
+        self._derive(change)
+        return change
+
+    def _forget_on_nodes(self, forget: Callable[[NodeState], None], change: Change) -> None:
+        for name, node in self.nodes.items():
+            forget(node)
+            change.nodes.add(name)
+
+    def _derive(self, change: Change) -> None:
+        for name in change.nodes:
+            node = self.nodes[name]
+            node.derive()
+            change.jobs |= self._index.update(node)
+            if node.is_empty:
+                del self.nodes[name]
+
+    def _remember_end(self, event: Event, stream: str, subject: str) -> None:
+        """Bound what is remembered of what has ended; the stream itself forgets it by its TTL."""
+        forget = self._end_of(event)
+        if forget is None:
+            self._ended.pop((stream, subject), None)
+            return
+        self._ended[stream, subject] = forget
+        self._ended.move_to_end((stream, subject))
+        while len(self._ended) > ENDED_KEPT:
+            (old_stream, old_subject), forget_old = self._ended.popitem(last=False)
+            self._seen[old_stream].pop(old_subject, None)
+            forget_old()
+
+    def _end_of(self, event: Event) -> Callable[[], None] | None:
+        match event:
+            case Head(state=JobState.RELEASED | JobState.REJECTED, key=key):
+                return lambda: _drop(self.heads, key)
+            case Placement(state=PlacementState.RELEASED) | Report(state=ReportState.UNDONE):
+                name, slot = event.node, RunSlot(event.cluster, event.job, int(event.attempt))
+                return lambda: self._forget_task(name, slot)
+            case Grant(state="released") | DataRecord(state="absent"):
+                return _nothing
+            case _:
+                return None
+
+    def _forget_task(self, name: NodeName, slot: RunSlot) -> None:
+        node = self.nodes.get(name)
+        if node is not None:
+            node.forget_task(slot)
+
+
+def _put(kept: dict[K, V], key: K, value: V, *, present: bool) -> None:
+    if present:
+        kept[key] = value
+    else:
+        kept.pop(key, None)
+
+
+def _drop(heads: dict[JobKey, HeadSummary], key: JobKey) -> None:
+    head = heads.get(key)
+    if head is not None and head.state in (JobState.RELEASED, JobState.REJECTED):
+        del heads[key]
+
+
+def _nothing() -> None:
+    return None
+
+
+def _forget_desired(node: NodeState) -> None:
+    node.desired = None
+
+
+def _forget_fabric(node: NodeState) -> None:
+    node.fabric = None

@@ -22,6 +22,17 @@ LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 """Half a millisecond to ten seconds: from one hop on loopback to a deadline."""
 
 
+_COUNTED_BY_NAME = (
+    ("redeliveries", "Messages delivered more than once", ("stream",)),
+    ("dead_letters", "Messages put aside as not to be handled", ("service", "stream")),
+    ("commit_conflicts", "Guarded writes refused for a newer one", ("stream",)),
+    ("view_resets", "Views read anew because their stream was lost or restored", ("stream", "cause")),
+    ("reconnects", "Connections to NATS made anew", ()),
+    ("nats_errors", "Errors NATS told outside any call", ("kind",)),
+)
+"""What the bus counts through `Metrics.count`, there from the start so that a rate has a zero to begin at."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """How a piece of work ended, as `Metrics.handling` will count it; set `value` before the block ends."""
@@ -41,7 +52,7 @@ class Metrics:
         if process_metrics:
             ProcessCollector(registry=registry)
             PlatformCollector(registry=registry)
-        self._counted: dict[str, Counter] = {}
+        self._counted = {name: _counter(self, name, meaning, *labels) for name, meaning, labels in _COUNTED_BY_NAME}
         self.build = Gauge("railweave_build_info", "1, with the version as label", ["version"], registry=registry)
         self.handler = Histogram(
             "railweave_handler_duration_seconds",
@@ -57,17 +68,11 @@ class Metrics:
             buckets=LATENCY_BUCKETS_S,
             registry=registry,
         )
-        self.dead_letters = _counter(
-            self, "dead_letters", "Messages put aside as not to be handled", "service", "stream"
-        )
         self.dead_letters_stored = _gauge(self, "dead_letters_stored", "Dead letters in the stream")
         self.consumer_pending = _gauge(self, "consumer_pending", "Messages not yet delivered", "consumer")
         self.consumer_unacknowledged = _gauge(self, "consumer_unacknowledged", "Delivered, not yet acked", "consumer")
-        self.commit_conflicts = _counter(self, "commit_conflicts", "Guarded writes refused for a newer one", "stream")
         self.skipped = _counter(self, "messages_skipped", "Malformed messages a view passed over", "stream", "reason")
-        self.view_lag = _gauge(self, "view_lag_messages", "Messages stored and not yet in the view", "stream")
-        self.view_age = _gauge(self, "view_age_seconds", "Time since a view last heard from its stream", "stream")
-        self.view_resets = _counter(self, "view_resets", "Views folded anew", "stream", "cause")
+        self.view_applied = _gauge(self, "view_applied_sequence", "Last sequence of the stream in the view", "stream")
         self.generation_behind = _gauge(
             self, "generation_behind", "Desired states not yet applied as wanted", "service", "kind"
         )
@@ -101,10 +106,10 @@ class Metrics:
             self.handler.labels(service, kind, outcome.value).observe(time.perf_counter() - begun)
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
-        """Add to the counter `railweave_<name>_total`, made at its first use: what the bus counts by name.
+        """Add to the counter `railweave_<name>_total`, made at its first use where it is not there yet.
 
         Raises:
-            ValueError: the name was first used with other labels.
+            ValueError: the counter has other labels.
         """
         counter = self._counted.get(name)
         if counter is None:

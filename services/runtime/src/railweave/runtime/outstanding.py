@@ -1,7 +1,7 @@
 """A service's own proposals that are not committed yet.
 
-Two jobs asked for within a few milliseconds see the same view. Without this, both would be given the same free GPUs, and one
-would be sent back for another round. A proposal still holds nothing: this only steers the next choice.
+Two jobs asked for within a few milliseconds see the same view. Without this, both would be given the same free GPUs,
+and one would be sent back for another round. A proposal still holds nothing: this only steers the next choice.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from railweave.contracts.identity import JobKey
+from railweave.contracts.placement import JobState
 from railweave.contracts.proposal import RoundKey
 from railweave.contracts.types import NodeName
-from railweave.runtime.cluster import ClusterState, Hold
+from railweave.runtime.cluster import ClusterState, HeadSummary, Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,19 @@ class Outstanding:
     def settle(self, state: ClusterState, now: float) -> None:
         """Forget proposals that are stored, that a newer round or run made pointless, or that nobody took in time."""
         for job, entry in list(self._entries.items()):
-            head = state.heads.get(job)
-            answered = head is not None and (
-                (head.run == entry.key.run and head.round >= entry.key.round)
-                or head.run.attempt > entry.key.run.attempt
-            )
+            answered = _answered(state.heads.get(job), entry.key)
             if answered or now >= entry.expires_at:
                 self.drop(job)
+
+
+def _answered(head: HeadSummary | None, key: RoundKey) -> bool:
+    """Whether the record says that a round is over: taken, refused for good, or followed by another.
+
+    A head that is still pending at that round is the ask itself. Of different uids neither is known to be the
+    newer one: patience decides.
+    """
+    if head is None or head.run.uid != key.run.uid:
+        return False
+    if head.run.attempt != key.run.attempt:
+        return head.run.attempt > key.run.attempt
+    return head.round > key.round or (head.round == key.round and head.state is not JobState.PENDING)

@@ -175,7 +175,7 @@ class WorkingMemory:
                 found = cast("str | None", await self._client.get(sentinel))
             run = await self._server_run_id()
             self._script = await self._client.script_load(_APPLY_IF_NEWER)
-        loss = None
+        first, loss = self._identity is None, None
         if emptied or (self._identity is not None and found != self._identity):
             loss = MemoryLoss.EMPTIED
         elif self._server_run is not None and run is not None and run != self._server_run:
@@ -188,7 +188,8 @@ class WorkingMemory:
             self._metrics.redis_available.set(1)
         if loss is not None:
             self._metrics.redis_flushes.inc()
-            _log.warning("redis has forgotten, the read model is projected anew", cause=str(loss))
+            say = _log.info if first else _log.warning
+            say("redis does not have the read model, it is projected anew", cause=str(loss))
             for callback in self._on_loss:
                 callback(loss)
 

@@ -150,6 +150,7 @@ def load_settings(
     flags: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     registry: SectionRegistry | None = None,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Settings:
     """Read the settings of this process.
 
@@ -158,6 +159,7 @@ def load_settings(
         flags: `section.key=value`, strongest; a later one wins.
         environ: the environment; the process's own unless given.
         registry: the sections known; the process's own unless given.
+        defaults: values by section that a program prefers to the models' own defaults; everything else is stronger.
 
     Raises:
         SettingsError: a file that cannot be read, unknown keys (with the nearest known one), values that do not
@@ -172,6 +174,7 @@ def load_settings(
         read_flags(flags, tree, origins),
         read_environment(environ, tree, origins),
         read_file(Path(path), tree, origins) if path is not None else {},
+        {section: dict(values) for section, values in (defaults or {}).items()},
     ]
     document = _document_model(models, layers)
     try:
