@@ -6,7 +6,7 @@ and one would be sent back for another round. A proposal still holds nothing: th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, KeysView, Mapping
 from dataclasses import dataclass
 
 from railweave.contracts.identity import JobKey
@@ -41,6 +41,10 @@ class Outstanding:
         self._entries[job] = _Entry(key, holds, now + self._patience_s)
         for node, hold in holds.items():
             self._by_node.setdefault(node, {})[job] = hold
+
+    def nodes(self) -> KeysView[NodeName]:
+        """Nodes on which anything is proposed and not yet stored."""
+        return self._by_node.keys()
 
     def on(self, node: NodeName, *, other_than: JobKey | None = None) -> Iterable[Hold]:
         """What is proposed on a node and not yet stored, other than for one job."""
