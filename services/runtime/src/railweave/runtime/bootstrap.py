@@ -1,18 +1,19 @@
 """Makes streams and durable consumers what the table says: creates, repairs, and names what it cannot repair.
 
-Run by an operator's command (or `railweave up`), never by a service: services only bind, so that their rights stay small
-and a service of an older version cannot change what a newer one made.
+Run by an operator's command (or `railweave up`), never by a service: services only bind, so that their rights stay
+small and a service of an older version cannot change what a newer one made.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from railweave.runtime.bus import Bus
 from railweave.runtime.errors import ApiError, StreamMissing
-from railweave.runtime.jsapi import CONSUMER_NOT_FOUND
+from railweave.runtime.jsapi import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from railweave.runtime.streams import CONSUMERS, STREAMS, ConsumerSpec, StreamSpec
 
 Action = Literal["created", "repaired", "cannot_repair"]
@@ -56,92 +57,128 @@ async def bootstrap(
     Raises:
         BusUnavailable: JetStream does not answer.
     """
+    targets: list[_Target] = [
+        _StreamTarget(bus, spec.name, spec.config(replicas=replicas, storage=storage)) for spec in streams
+    ]
+    targets += [_ConsumerTarget(bus, spec, spec.config(replicas=replicas)) for spec in consumers]
     drifts: list[Drift] = []
-    for stream in streams:
-        drifts += await _stream(bus, stream.name, stream.config(replicas=replicas, storage=storage), repair)
-    for consumer in consumers:
-        drifts += await _consumer(bus, consumer, consumer.config(replicas=replicas), repair)
+    for target in targets:
+        drifts += await target.bring_about(repair=repair)
     return drifts
 
 
-async def _stream(bus: Bus, name: str, wanted: dict[str, Any], repair: bool) -> list[Drift]:
-    try:
-        info = await bus.api.stream_info(name, deadline_s=30.0)
-    except StreamMissing:
-        if not repair:
-            return [Drift("stream", name, "*", "present", "missing", "cannot_repair", "not asked to create it")]
+class _Target(ABC):
+    """One stream or consumer: what it should be, and how JetStream is asked about it."""
+
+    kind: Literal["stream", "consumer"]
+
+    def __init__(self, bus: Bus, name: str, wanted: Mapping[str, Any]) -> None:
+        self._bus = bus
+        self._name = name
+        self._wanted = wanted
+
+    async def bring_about(self, *, repair: bool) -> list[Drift]:
+        """Make it what it should be; give what was not."""
+        found = await self._find()
+        if found is None:
+            return [await self._make() if repair else self._missing("cannot_repair", "not asked to create it")]
+        drifts: list[Drift] = []
+        # What the table does not speak of stays as the operator has set it. One field at a time: one that cannot be
+        # changed must not keep the others from it.
+        for field in _differing(self._wanted, found):
+            wanted = self._wanted.get(field)
+            detail = "not asked to repair it"
+            if repair:
+                try:
+                    await self._update(changed := self._changed(found, field, wanted))
+                except ApiError as error:
+                    detail = error.description
+                else:
+                    drifts.append(Drift(self.kind, self._name, field, wanted, found.get(field), "repaired"))
+                    found = changed
+                    continue
+            drifts.append(Drift(self.kind, self._name, field, wanted, found.get(field), "cannot_repair", detail))
+        return drifts
+
+    async def _make(self) -> Drift:
         try:
-            await bus.api.call(f"STREAM.CREATE.{name}", wanted, deadline_s=30.0)
+            await self._create()
         except ApiError as error:
-            return [Drift("stream", name, "*", "present", "missing", "cannot_repair", error.description)]
-        return [Drift("stream", name, "*", "present", "missing", "created")]
-    found: dict[str, Any] = info["config"]
-    differing = _differing(wanted, found)
-    if not differing:
-        return []
-    # What the table does not speak of stays as the operator has set it.
-    return await _repair(bus, "stream", name, f"STREAM.UPDATE.{name}", found, wanted, differing, repair)
+            return self._missing("cannot_repair", error.description)
+        return self._missing("created", "")
+
+    def _missing(self, action: Action, detail: str) -> Drift:
+        return Drift(self.kind, self._name, "*", "present", "missing", action, detail)
+
+    def _changed(self, found: Mapping[str, Any], field: str, value: object) -> dict[str, Any]:
+        return dict(found) | {field: value}
+
+    @abstractmethod
+    async def _find(self) -> dict[str, Any] | None:
+        """The configuration it has, or None."""
+
+    @abstractmethod
+    async def _create(self) -> None: ...
+
+    @abstractmethod
+    async def _update(self, config: Mapping[str, Any]) -> None: ...
 
 
-async def _consumer(bus: Bus, spec: ConsumerSpec, wanted: dict[str, Any], repair: bool) -> list[Drift]:
-    name = f"{spec.stream}/{spec.durable}"
-    operation = f"CONSUMER.CREATE.{spec.stream}.{spec.durable}"
-    if "filter_subject" in wanted:
-        operation += f".{wanted['filter_subject']}"
-    try:
-        info = await bus.api.call(f"CONSUMER.INFO.{spec.stream}.{spec.durable}")
-    except ApiError as error:
-        if error.code != CONSUMER_NOT_FOUND:
-            return [Drift("consumer", name, "*", "present", "missing", "cannot_repair", error.description)]
-        if not repair:
-            return [Drift("consumer", name, "*", "present", "missing", "cannot_repair", "not asked to create it")]
+class _StreamTarget(_Target):
+    kind = "stream"
+
+    async def _find(self) -> dict[str, Any] | None:
         try:
-            await bus.api.call(operation, {"stream_name": spec.stream, "config": wanted, "action": "create"})
-        except ApiError as refused:
-            return [Drift("consumer", name, "*", "present", "missing", "cannot_repair", refused.description)]
-        return [Drift("consumer", name, "*", "present", "missing", "created")]
-    found: dict[str, Any] = info["config"]
-    differing = _differing(wanted, found)
-    if not differing:
-        return []
-    return await _repair(bus, "consumer", name, operation, found, wanted, differing, repair)
+            config: dict[str, Any] = (await self._bus.api.stream_info(self._name, deadline_s=30.0))["config"]
+        except StreamMissing:
+            return None
+        return config
+
+    async def _create(self) -> None:
+        await self._bus.api.call(f"STREAM.CREATE.{self._name}", self._wanted, deadline_s=30.0)
+
+    async def _update(self, config: Mapping[str, Any]) -> None:
+        await self._bus.api.call(f"STREAM.UPDATE.{self._name}", config, deadline_s=30.0)
 
 
-async def _repair(
-    bus: Bus,
-    kind: Literal["stream", "consumer"],
-    name: str,
-    operation: str,
-    found: Mapping[str, Any],
-    wanted: Mapping[str, Any],
-    differing: list[str],
-    repair: bool,
-) -> list[Drift]:
-    """Set the differing fields one by one: one that cannot be changed must not keep the others from it."""
-    drifts: list[Drift] = []
-    current = dict(found)
-    for field in differing:
-        action: Action = "cannot_repair"
-        detail = "not asked to repair it"
-        if repair:
-            changed = current | {field: wanted.get(field)}
-            if field == "filter_subject":
-                changed.pop("filter_subjects", None)
-            elif field == "filter_subjects":
-                changed.pop("filter_subject", None)
-            body = (
-                changed
-                if kind == "stream"
-                else {"stream_name": name.split("/")[0], "config": changed, "action": "update"}
-            )
-            try:
-                await bus.api.call(operation, body)
-            except ApiError as error:
-                detail = error.description
-            else:
-                current, action, detail = changed, "repaired", ""
-        drifts.append(Drift(kind, name, field, wanted.get(field), found.get(field), action, detail))
-    return drifts
+class _ConsumerTarget(_Target):
+    kind = "consumer"
+
+    def __init__(self, bus: Bus, spec: ConsumerSpec, wanted: Mapping[str, Any]) -> None:
+        super().__init__(bus, f"{spec.stream}/{spec.durable}", wanted)
+        self._spec = spec
+
+    async def _find(self) -> dict[str, Any] | None:
+        try:
+            info = await self._bus.api.call(f"CONSUMER.INFO.{self._spec.stream}.{self._spec.durable}")
+        except ApiError as error:
+            if error.code in {CONSUMER_NOT_FOUND, STREAM_NOT_FOUND}:
+                return None
+            raise
+        config: dict[str, Any] = info["config"]
+        return config
+
+    async def _create(self) -> None:
+        await self._send(self._wanted, "create")
+
+    async def _update(self, config: Mapping[str, Any]) -> None:
+        await self._send(config, "update")
+
+    def _changed(self, found: Mapping[str, Any], field: str, value: object) -> dict[str, Any]:
+        changed = super()._changed(found, field, value)
+        if field == "filter_subject":
+            changed.pop("filter_subjects", None)
+        elif field == "filter_subjects":
+            changed.pop("filter_subject", None)
+        return changed
+
+    async def _send(self, config: Mapping[str, Any], action: str) -> None:
+        operation = f"CONSUMER.CREATE.{self._spec.stream}.{self._spec.durable}"
+        if config.get("filter_subject"):
+            operation += f".{config['filter_subject']}"
+        await self._bus.api.call(
+            operation, {"stream_name": self._spec.stream, "config": dict(config), "action": action}
+        )
 
 
 def _differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:

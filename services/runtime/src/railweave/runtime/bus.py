@@ -2,7 +2,7 @@
 
 It moves `WireMessage` and `StoredMessage` and knows nothing of what they mean. What a caller can rely on:
 a publish is stored once or its outcome is told to be unknown; a commit is stored whole or not at all; a follower tells
-whole batches in order and says when what it told is void; a consumer hands each message to one handler at a time per key.
+whole batches in order and says when what it told is void; a consumer hands on one message at a time per key.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from nats.aio.msg import Msg
 from railweave.contracts.wire import StoredMessage, WireMessage
 from railweave.runtime.backoff import Backoff, BackoffPolicy
 from railweave.runtime.connection import BusObserver, BusSettings, Connection, SilentObserver
+from railweave.runtime.consumer import Consumer, Handler
+from railweave.runtime.deadletters import DeadLetters
 from railweave.runtime.errors import (
     BusUnavailable,
     NotStored,
@@ -28,9 +30,11 @@ from railweave.runtime.errors import (
     PublishRefused,
     StaleFence,
 )
-from railweave.runtime.follower import Follower, ResetCause, Start
+from railweave.runtime.follower import Follower, Start
+from railweave.runtime.history import ResetCause
 from railweave.runtime.jsapi import JetStreamApi, StreamState
 from railweave.runtime.replies import Replies
+from railweave.runtime.service_api import ServiceApi
 from railweave.runtime.streams import stream_of
 from railweave.runtime.writes import GuardedWrites, check_size, refusal
 
@@ -126,7 +130,7 @@ class Bus:
             headers["Nats-Expected-Stream"] = expected
         loop = asyncio.get_running_loop()
         deadline = loop.time() + deadline_s
-        backoff = Backoff(_RETRY, random.Random())  # noqa: S311 - jitter
+        backoff = Backoff(_RETRY, random.Random())
         may_be_stored = False
         while True:
             left_s = max(deadline - loop.time(), 0.001)
@@ -162,6 +166,26 @@ class Bus:
         if error.get("code") == 503:
             return None
         raise refusal(int(error.get("err_code", 0)), str(error.get("description")))
+
+    async def put(
+        self, stream: str, message: WireMessage, *, expected_subject_last: int, deadline_s: float = 5.0
+    ) -> int:
+        """Store one message if the last one of its subject is `expected_subject_last` (0: there is none).
+
+        Returns:
+            Its sequence.
+
+        Raises:
+            StaleFence: the subject's last message is another one.
+            PublishRefused: any other refusal.
+            OutcomeUnknown: read the subject's last message.
+        """
+        headers = dict(message.headers) | {"Nats-Expected-Last-Subject-Sequence": str(expected_subject_last)}
+        guarded = WireMessage(message.subject, message.body, headers)
+        try:
+            return (await self.publish(guarded, stream=stream, deadline_s=deadline_s)).sequence
+        except PublishRefused as refused:
+            raise refusal(refused.code, refused.description, expected_subject_last) from None
 
     async def publish_many(self, messages: Iterable[WireMessage], *, deadline_s: float = 10.0) -> list[Stored]:
         """Store many messages, some at a time, in no particular order; return where, in the order given.
@@ -274,8 +298,8 @@ class Bus:
             on_messages: called with as many messages as have come, in order.
             on_reset: called when everything told so far is void; everything is told again afterwards.
             start: what the snapshot is: the latest of each subject, all, or nothing.
-            whole_batches: hold back unfinished batches (R13). Off where the filter takes at most one message of a batch:
-                it saves two requests each time.
+            whole_batches: hold back unfinished batches (R13). Off where the filter takes at most one message of a
+                batch: it saves two requests each time.
         """
         return Follower(
             self.connection,
@@ -288,7 +312,46 @@ class Bus:
             whole_batches=whole_batches,
         )
 
+    def consume(
+        self,
+        stream: str,
+        durable: str,
+        handler: Handler,
+        *,
+        key: Callable[[StoredMessage], str],
+        concurrency: int = 16,
+        ack_wait_s: float | None = None,
+        dead_letter: DeadLetters,
+    ) -> Consumer:
+        """Handle every message of a durable consumer at least once (see `Consumer`). Bootstrap must have made it.
+
+        Args:
+            stream: its stream.
+            durable: its name.
+            handler: returning means done (or call `delivery.defer()` and settle later); raising `Reject` makes a dead
+                letter, `Retry` or anything else has it delivered again after a growing delay, up to the consumer's
+                `max_deliver`, and then makes a dead letter.
+            key: what must not be handled by two at a time; messages of one key keep their order.
+            concurrency: handlers at a time.
+            ack_wait_s: what the consumer should have; the real one counts, a difference is logged.
+            dead_letter: where to put what cannot be handled.
+        """
+        return Consumer(
+            self,
+            stream,
+            durable,
+            handler,
+            key=key,
+            concurrency=concurrency,
+            ack_wait_s=ack_wait_s,
+            dead_letter=dead_letter,
+        )
+
     # Requests
+
+    def service(self, name: str, version: str, *, description: str = "") -> ServiceApi:
+        """A service that NATS tools can list, ping and read statistics of (ADR-32); `async with` it."""
+        return ServiceApi(self.connection, self.barrier, name, version, description)
 
     async def request(self, subject: str, payload: bytes, timeout_s: float = 2.0) -> Msg:
         """Ask over core NATS; raises NoResponders, PermissionRefused, BusUnavailable. Not repeated."""

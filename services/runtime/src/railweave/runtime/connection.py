@@ -27,6 +27,7 @@ from urllib.parse import ParseResult
 
 from nats import errors as nats_errors
 from nats.aio.client import Client, Srv
+from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
 from railweave.runtime.errors import BusClosed, BusUnavailable
@@ -76,7 +77,7 @@ class _Transport(TcpTransport):
     """TCP that knows when it last heard something, and that closes without waiting for a dead peer."""
 
     def __init__(self, user_timeout_s: float) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.last_heard = time.monotonic()
         self._user_timeout_s = user_timeout_s
 
@@ -129,7 +130,7 @@ class _Client(Client):
             ceiling = min(
                 self._railweave.reconnect_wait_max_s, self._railweave.reconnect_wait_s * 2 ** min(self.failures, 10)
             )
-            await asyncio.sleep(ceiling * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
+            await asyncio.sleep(ceiling * random.uniform(0.5, 1.0))
         self.failures += 1
         if self._transport is None:
             self._transport = _Transport(self._railweave.ping_interval_s * (self._railweave.max_outstanding_pings + 1))
@@ -152,6 +153,10 @@ class _Client(Client):
             self._pings_outstanding = 0
             return
         await super()._process_pong()
+
+    async def quiesce(self, subscription: Subscription) -> None:
+        """Tell the server to send no more, and still take what it has sent: `Subscription.unsubscribe` drops that."""
+        await self._send_unsubscribe(subscription._id)  # noqa: SLF001 - nats-py has no public way but a racy drain
 
     @property
     def transport(self) -> _Transport | None:
@@ -292,7 +297,7 @@ class Connection:
         now = time.monotonic()
         if now - self._last_logged.get(kind, -60.0) >= 10.0:
             self._last_logged[kind] = now
-            _log.warning("nats: %s: %s", kind, error or "no further text")
+            _log.warning("nats: %s: %s", kind, str(error) or "no further text")
         for listener in list(self.on_error):
             listener(error)
 

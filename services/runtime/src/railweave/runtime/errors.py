@@ -102,7 +102,7 @@ class ConsumerLost(BusError):
     """A consumer is gone or silent: create or bind it again."""
 
 
-class Reject(Exception):  # noqa: N818 - a verdict of a handler, not a fault
+class Reject(Exception):
     """Raised by a handler: this message can never succeed. It becomes a dead letter that names `field`."""
 
     def __init__(self, field: str, reason: str) -> None:
@@ -111,7 +111,7 @@ class Reject(Exception):  # noqa: N818 - a verdict of a handler, not a fault
         self.reason = reason
 
 
-class Retry(Exception):  # noqa: N818 - a verdict of a handler, not a fault
+class Retry(Exception):
     """Raised by a handler: not now. The message comes again after `delay_s` seconds (None: the usual backoff)."""
 
     def __init__(self, delay_s: float | None = None, reason: str = "retry") -> None:

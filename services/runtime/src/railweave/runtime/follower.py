@@ -1,18 +1,17 @@
 """Following a stream: a snapshot up to a fixed sequence, then every change, whole batches only, whatever breaks.
 
-A follower acknowledges nothing and owns nothing on the server but an ephemeral consumer that dies with it. After a gap, a
-reconnect or a lost consumer it goes on behind the last message it received. Where the stream itself was lost,
-re-created or put back to an older copy, what it told so far is void: it says so (`on_reset`) and tells everything again.
+A follower acknowledges nothing and owns nothing on the server but an ephemeral consumer that dies with it. After a gap,
+a reconnect or a lost consumer it goes on behind the last message it received. Where the stream itself was lost,
+re-created or put back to an older copy, what it told so far is void: it says so (`on_reset`) and tells everything
+again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -24,6 +23,7 @@ from railweave.contracts.wire import StoredMessage
 from railweave.runtime.backoff import Backoff, BackoffPolicy
 from railweave.runtime.connection import Connection
 from railweave.runtime.errors import ApiError, BusUnavailable, ConsumerLost, PermissionRefused, StreamMissing
+from railweave.runtime.history import History, ResetCause
 from railweave.runtime.jsapi import JetStreamApi, StreamState
 from railweave.runtime.pull import Puller, delivered_as, stored_message
 from railweave.runtime.whole_batches import BATCH_ID, WholeBatches, is_inside_batch
@@ -37,28 +37,6 @@ _NANO = 1_000_000_000
 _INACTIVE_S = 10
 _BATCH_POLL_S = 0.002
 _NUID = NUID()
-
-
-class ResetCause(enum.StrEnum):
-    """Why everything a follower told is void."""
-
-    RECREATED = "recreated"
-    """The stream was deleted and made again: its sequences start over."""
-    WENT_BACK = "went_back"
-    """The stream ends before what was seen of it: restored from an older copy, or acknowledged writes were lost."""
-    HISTORY_DIFFERS = "history_differs"
-    """The stream holds another message where the last one seen was: restored, and written to since."""
-    UNCERTAIN = "uncertain"
-    """The broker was another one and the last message seen is not there any more: it may have been restored."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The last message received, by which the stream is known again."""
-
-    sequence: int
-    subject: str
-    stored_at: datetime
 
 
 class Follower:
@@ -88,20 +66,18 @@ class Follower:
         self._start: Start = start
         self._whole_batches = whole_batches
         self._task: asyncio.Task[None] | None = None
-        self._backoff = Backoff(BackoffPolicy(first_s=0.03, cap_s=5.0), random.Random())  # noqa: S311 - jitter
+        self._backoff = Backoff(BackoffPolicy(first_s=0.03, cap_s=5.0), random.Random())
         self._advanced = asyncio.Event()  # a new one after each advance
         self._is_ready = asyncio.Event()
         self._failure: BaseException | None = None
 
-        self._created: datetime | None = None
-        self._server_id = ""
+        self._history = History(connection, api, stream)
         self._consumer = ""
         self._fixed = 0  # the last sequence of the snapshot
         self._floor: int | None = None  # start="new": nothing up to here is told
         self._received = 0
         self._consumer_sequence = 0
         self._applied = 0
-        self._seen: _Seen | None = None
         self._batches = WholeBatches()
         self._pending = 0
         self._idle_while_holding = 0
@@ -114,7 +90,7 @@ class Follower:
     @property
     def stream_created(self) -> datetime | None:
         """When the stream that is followed was made: tells it from another of the same name."""
-        return self._created
+        return self._history.created
 
     @property
     def is_ready(self) -> bool:
@@ -168,7 +144,9 @@ class Follower:
         try:
             await self._connection.wait_up()
             state = await self._api.stream_state(self.stream)
-            await self._check_history(state)
+            cause = await self._history.compare(state, max(self._received, self._applied))
+            if cause is not None:
+                self._reset(cause, state)
             puller = await self._attach(state)
             await self._pump(puller)
         except StreamMissing:
@@ -195,31 +173,6 @@ class Follower:
 
     # Attaching
 
-    async def _check_history(self, state: StreamState) -> None:
-        """Tell a reset where the stream is not the one, or not as long as the one, that was told."""
-        cause: ResetCause | None = None
-        if self._created is not None and state.created != self._created:
-            cause = ResetCause.RECREATED
-        elif state.last_sequence < max(self._received, self._applied):
-            cause = ResetCause.WENT_BACK
-        elif self._seen is not None:
-            cause = await self._compare(self._seen)
-        self._server_id = self._connection.client.server_id
-        self._created = state.created
-        if cause is not None:
-            self._reset(cause, state)
-
-    async def _compare(self, seen: _Seen) -> ResetCause | None:
-        try:
-            found = await self._api.message(self.stream, {"seq": seen.sequence})
-        except PermissionRefused:
-            found = None
-        if found is not None:
-            same = found.stored_at == seen.stored_at and found.subject == seen.subject
-            return None if same else ResetCause.HISTORY_DIFFERS
-        # Superseded, expired, or never there. The same server process cannot have been given another store.
-        return None if self._connection.client.server_id == self._server_id else ResetCause.UNCERTAIN
-
     def _reset(self, cause: ResetCause, state: StreamState) -> None:
         _log.warning(
             "stream %s: %s (ends at %d, seen up to %d)", self.stream, cause, state.last_sequence, self._received
@@ -228,7 +181,6 @@ class Follower:
         self._is_ready.clear()
         self._batches.drop()
         self._received = self._applied = self._fixed = 0
-        self._seen = None
         if self._start == "new":
             # What a new stream holds is new; what is left of a restored one was told or skipped before.
             self._floor = 0 if cause is ResetCause.RECREATED else state.last_sequence
@@ -255,7 +207,7 @@ class Follower:
         return puller
 
     async def _end_between_batches(self, last_sequence: int) -> int:
-        """A sequence not in the middle of a batch, at or behind `last_sequence`: a batch is stored message by message."""
+        """A sequence between batches, at or behind `last_sequence`: a batch is stored message by message."""
         for _ in range(500):
             try:
                 end = await self._api.message(self.stream, {"last_by_subj": ">"})
@@ -328,7 +280,7 @@ class Follower:
         if taken:
             last = taken[-1]
             self._received = last.sequence
-            self._seen = _Seen(last.sequence, last.subject, last.stored_at)
+            self._history.remember(last)
             if self._whole_batches:
                 self._tell(self._batches.feed(taken, as_they_are_up_to=self._fixed))
             else:
@@ -401,6 +353,6 @@ class Follower:
         except (BusUnavailable, ApiError, StreamMissing, PermissionRefused):
             return
         nothing_left = info["num_pending"] == 0 and info["delivered"]["consumer_seq"] == self._consumer_sequence
-        is_same = consumer == self._consumer and received == self._received and state.created == self._created
+        is_same = consumer == self._consumer and received == self._received and state.created == self._history.created
         if nothing_left and is_same and not self._batches.is_holding:
             self._advance(state.last_sequence)

@@ -65,7 +65,7 @@ class JetStreamApi:
         payload = b"" if body is None else json.dumps(body).encode()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + deadline_s
-        backoff = Backoff(_RETRY, random.Random())  # noqa: S311 - jitter
+        backoff = Backoff(_RETRY, random.Random())
         while True:
             left_s = deadline - loop.time()
             try:
@@ -135,7 +135,7 @@ class JetStreamApi:
 
 def parse_time(text: str) -> datetime:
     """RFC 3339 with nanoseconds, as JetStream writes it, cut to microseconds (which is what followers see too)."""
-    return datetime.fromisoformat(_NANOSECONDS.sub(r".\1", text).replace("Z", "+00:00")).astimezone(UTC)
+    return datetime.fromisoformat(_NANOSECONDS.sub(r".\1", text)).astimezone(UTC)
 
 
 def _headers(encoded: str | None) -> dict[str, str]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from railweave.contracts.wire import StoredMessage
 from railweave.runtime.connection import Connection
@@ -34,7 +35,7 @@ class DeliveredAs:
 
 
 def delivered_as(reply: str) -> DeliveredAs:
-    """Read `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<attempt>.<stream seq>.<consumer seq>.<time>.<pending>`."""
+    """Read `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<attempt>.<seq>.<consumer seq>.<time>.<pending>`."""
     tokens = reply.split(".")
     at = 4 if len(tokens) == 9 else 6
     return DeliveredAs(
@@ -95,8 +96,9 @@ class Puller:
         self._came: list[Msg] = []
         self._is_idle = False
         self._lost: str | None = None
+        self._is_draining = False
         self._wake = asyncio.Event()
-        self._subscription: object | None = None
+        self._subscription: Subscription | None = None
 
     async def open(self) -> None:
         """Subscribe; the first request goes with the first `next_slice`."""
@@ -110,7 +112,16 @@ class Puller:
         subscription = self._subscription
         self._subscription = None
         if subscription is not None and not self._connection.client.is_closed:
-            await subscription.unsubscribe()  # type: ignore[attr-defined]
+            await subscription.unsubscribe()
+
+    async def drain(self, barrier: Callable[[], Awaitable[None]]) -> list[Msg]:
+        """Stop asking, and give everything the server had sent by then. `close` comes after."""
+        self._is_draining = True
+        if self._subscription is not None and self._connection.is_up:
+            await self._connection.client.quiesce(self._subscription)
+            await barrier()
+        came, self._came = self._came, []
+        return came
 
     @property
     def has_more(self) -> bool:
@@ -118,7 +129,8 @@ class Puller:
         return bool(self._came)
 
     def poke(self) -> None:
-        """Look at `want()` again."""
+        """Look at `want()` again: the slice that is waited for ends, empty."""
+        self._is_idle = True
         self._wake.set()
 
     async def next_slice(self, timeout_s: float | None = None) -> list[Msg]:
@@ -161,6 +173,8 @@ class Puller:
                         raise ConsumerLost(f"{self._name}: silent for {2 * silence_s:g} s") from None
 
     async def _ask(self) -> None:
+        if self._is_draining:
+            return
         batch = min(self._want() - sum(self._open.values()) - len(self._came), self._largest_request)
         # Topping up by single messages would cost a request each: wait for half a window, unless nothing is asked for.
         if batch <= 0 or (self._open and batch < self._largest_request // 2):
