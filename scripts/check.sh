@@ -23,7 +23,7 @@ step() {
 no_namespace_init() {
     # One railweave/__init__.py would hide the other parts of the namespace.
     local found
-    found=$(git ls-files --cached --others --exclude-standard '*src/railweave/__init__.py')
+    found=$(find contracts services tests -path '*src/railweave/__init__.py')
     [ -z "$found" ] || { echo "the namespace package must not have an __init__.py: $found"; return 1; }
 }
 
