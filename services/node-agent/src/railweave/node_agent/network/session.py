@@ -1,0 +1,142 @@
+"""The namespaces that one piece of work touches, opened when needed and closed together; and where our VFs are in them.
+
+A VF is known by its mark (the interface's alias), which stays with it through moves and renames; never by its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import Self
+
+from railweave.runtime.netlink import (
+    Kernel,
+    Link,
+    Namespace,
+    NetnsGone,
+    NetnsRef,
+    check_device_name,
+    veth_far_name,
+)
+
+__all__ = ["NodePort", "NodePorts", "Session"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodePort:
+    """A node's PF of one rail: the leaf's namespace (its path) and the name of the leaf port it hangs on."""
+
+    rail: int
+    leaf_netns: str
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodePorts:
+    """A node of the software fabric: its name, its own namespace (a path; /proc/self/ns/net for the host) and its
+    PFs."""
+
+    node: str
+    netns: str
+    ports: tuple[NodePort, ...]
+
+    def __post_init__(self) -> None:
+        rails = [port.rail for port in self.ports]
+        if len(set(rails)) != len(rails):
+            raise ValueError(f"{self.node}: a rail has two ports")
+
+    def port(self, rail: int) -> NodePort | None:
+        """The port of a rail."""
+        return next((port for port in self.ports if port.rail == rail), None)
+
+    def mark(self, key: str) -> str:
+        """The alias of a VF of this node; its far end has `/far` behind it."""
+        return f"railweave/{self.node}/{key}"
+
+
+def rail_and_vf(key: str) -> tuple[int, int]:
+    """The rail and VF index in a key such as "r1v0"."""
+    rail, _, vf = key[1:].partition("v")
+    return int(rail), int(vf)
+
+
+class Session:
+    """Opened namespaces and looked-up devices of one call. Close it: an open namespace does not die."""
+
+    def __init__(self, kernel: Kernel, ports: NodePorts) -> None:
+        self.kernel = kernel
+        self.ports = ports
+        self._stack = contextlib.ExitStack()
+        self._opened: dict[object, Namespace] = {}
+        self._links: dict[int, dict[str, Link]] = {}
+        self._mark = ports.mark("")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def _open(self, where: str | NetnsRef) -> Namespace:
+        key = where if isinstance(where, str) else (where.dev, where.inode)
+        if key not in self._opened:
+            self._opened[key] = self._stack.enter_context(self.kernel.open(where))
+        return self._opened[key]
+
+    def node(self) -> Namespace:
+        """The node's own namespace."""
+        return self._open(self.ports.netns)
+
+    def leaf(self, rail: int) -> Namespace:
+        """The namespace of the leaf on that rail. Raises NetnsGone."""
+        port = self.ports.port(rail)
+        if port is None:
+            raise NetnsGone(f"leaf of rail {rail}", detail=f"{self.ports.node} has no port on that rail")
+        return self._open(port.leaf_netns)
+
+    def far_name(self, key: str) -> str:
+        """The name of a VF's far end in its leaf. Raises NameRefused."""
+        rail, vf = rail_and_vf(key)
+        port = self.ports.port(rail)
+        return check_device_name(veth_far_name(port.port if port is not None else "", vf))
+
+    def worker(self, ref: NetnsRef) -> Namespace:
+        """A worker's namespace, wherever it lives by now. Raises NetnsGone."""
+        try:
+            return self._open(ref)
+        except NetnsGone:
+            return self._open(self.kernel.find(ref))
+
+    def forget(self) -> None:
+        """What was looked up no longer holds: devices were moved or made."""
+        self._links.clear()
+
+    def marked(self, inside: Namespace) -> dict[str, Link]:
+        """Our VFs in a namespace, by key."""
+        found = self._links.get(id(inside))
+        if found is None:
+            start = len(self._mark)
+            found = {
+                link.alias[start:]: link
+                for link in inside.links()
+                if link.alias.startswith(self._mark) and not link.alias.endswith("/far")
+            }
+            self._links[id(inside)] = found
+        return found
+
+    def rename(self, inside: Namespace, key: str, name: str) -> None:
+        """A rename is about to be sent: what comes behind it in the same send must use the new name."""
+        links = self.marked(inside)
+        links[key] = replace(links[key], name=name)
+
+    def locate(self, key: str, worker: NetnsRef | None) -> tuple[Namespace, Link] | None:
+        """Where a VF is: the node's namespace, or that of the worker."""
+        places = [self.node()]
+        if worker is not None:
+            with contextlib.suppress(NetnsGone):
+                places.insert(0, self.worker(worker))
+        for inside in places:
+            link = self.marked(inside).get(key)
+            if link is not None:
+                return inside, link
+        return None
