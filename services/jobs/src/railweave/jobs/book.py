@@ -1,0 +1,191 @@
+"""The committer's book: every job it knows, the ledger, and the effects of the step at hand.
+
+The book changes as if everything it emits were stored. The shell stores before anything else is seen of it; where it cannot, the
+book is thrown away and folded anew from the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from railweave.contracts.envelope import Event
+from railweave.contracts.identity import JobKey, JobRun
+from railweave.contracts.job import JobSpec, LiveRun
+from railweave.contracts.placement import Head, JobState, Placement, PlacementState
+from railweave.contracts.reasons import Lack, Reason
+from railweave.contracts.types import ClusterName, NodeName, Round
+from railweave.jobs.ledger import Ledger
+from railweave.jobs.model import (
+    Ack,
+    CommitterConfig,
+    Counts,
+    Effect,
+    Ending,
+    Finished,
+    Job,
+    Publish,
+    Refuse,
+    Store,
+    StoredPlacement,
+    Submission,
+)
+from railweave.runtime.cluster import ClusterState
+
+
+@dataclass(slots=True)
+class SnapshotSeen:
+    """The last list of live runs of a cluster."""
+
+    number: int
+    stored_at: datetime
+    taken_at: datetime
+    live: frozenset[LiveRun]
+
+
+@dataclass(slots=True)
+class Orphan:
+    """What a node's journal holds and the record does not, until it is judged."""
+
+    placement: Placement
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """For which waiting gang which nodes are kept, and until when that holds without looking again."""
+
+    gang: Job | None
+    nodes: frozenset[NodeName]
+    until: datetime
+
+
+@dataclass(slots=True)
+class Book:
+    """State of one active committer."""
+
+    state: ClusterState
+    config: CommitterConfig
+    instance: str
+    epoch: int = 1
+    last_sequence: int = 0
+    """Of the record; every message emitted gets the next."""
+    now: datetime = field(default_factory=lambda: datetime.min)
+    jobs: dict[JobKey, Job] = field(default_factory=dict)
+    finished: dict[JobKey, Finished] = field(default_factory=dict)
+    snapshots: dict[ClusterName, SnapshotSeen] = field(default_factory=dict)
+    orphans: dict[tuple[JobRun, NodeName], Orphan] = field(default_factory=dict)
+    strays: dict[tuple[JobRun, NodeName], StoredPlacement] = field(default_factory=dict)
+    """Placements of runs that are over, being undone on a node whose journal still had them."""
+    successors: list[Submission | Ending] = field(default_factory=list)
+    """Runs whose predecessor under the same name has just ended."""
+    freed: set[Lack] = field(default_factory=set)
+    kept: Kept | None = None
+    counts: Counts = field(default_factory=Counts)
+    effects: list[Effect] = field(default_factory=list)
+    ledger: Ledger = field(init=False)
+    commits: int = 0
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.state)
+
+    # -- emitting ----------------------------------------------------------------------------------------------------
+
+    def store(self, *events: Event, atomic: bool = False, ttl_s: int | None = None) -> int:
+        """Emit a write; return the sequence of its first message."""
+        first = self.last_sequence + 1
+        self.last_sequence += len(events)
+        self.effects.append(Store(events, atomic and len(events) > 1, ttl_s))
+        return first
+
+    def publish(self, event: Event, *, after_store: bool = True) -> None:
+        self.effects.append(Publish(event, after_store))
+
+    def ack(self, sequence: int) -> None:
+        self.effects.append(Ack(sequence))
+
+    def ack_submitted(self, job: Job) -> None:
+        """The job's head is stored: its `submitted` need not come again."""
+        for sequence in job.unacked:
+            self.ack(sequence)
+        job.unacked.clear()
+
+    def refuse(self, sequence: int, field_path: str, reason: str) -> None:
+        self.effects.append(Refuse(sequence, field_path, reason))
+
+    def next_commit(self) -> str:
+        """A commit id: unique over instances, so that a head tells whose write it is."""
+        self.commits += 1
+        return f"{self.instance}-{self.epoch}-{self.commits}"
+
+    # -- heads and placements ----------------------------------------------------------------------------------------
+
+    def enter(self, job: Job, state: JobState) -> None:
+        """Move a job to a state, now."""
+        job.state = state
+        job.times[state] = self.now
+
+    def head_of(self, job: Job) -> Head:
+        """The head as it would be stored now."""
+        return Head(
+            cluster=job.run.cluster,
+            job=job.run.job,
+            attempt=job.run.attempt,
+            uid=job.run.uid,
+            state=job.state,
+            epoch=self.epoch,
+            round=Round(job.round),
+            commit=job.commit or self.next_commit(),
+            spec=job.spec,
+            submitted_at=job.submitted_at,
+            times=dict(job.times),
+            nodes=tuple(job.placements),
+            reasons=job.reasons,
+            lacks=tuple(sorted(job.lacks)),
+            exclude=tuple(sorted(job.exclude)),
+            updated_revision=job.updated_revision,
+            requeue=job.requeue,
+            outcome=job.outcome,
+            started=job.started,
+            namespaces=job.namespaces,
+            claims=job.claims,
+        )
+
+    def store_head(self, job: Job, *, ttl_s: int | None = None) -> int:
+        """Emit the head alone."""
+        job.stored = True
+        return self.store(self.head_of(job), ttl_s=ttl_s)
+
+    def rewrite_placements(self, job: Job, update: dict[str, object], nodes: Iterable[NodeName] | None = None) -> None:
+        """Emit placements again with some fields changed; each is idempotent alone."""
+        for node in tuple(job.placements) if nodes is None else nodes:
+            held = job.placements[node]
+            placement = held.placement.model_copy(update=update | {"epoch": self.epoch})
+            sequence = self.store(placement)
+            job.placements[node] = StoredPlacement(placement, sequence, held.round_sequence)
+            self.ledger.take(job.run, placement, sequence)
+
+    def tombstone(self, placement: Placement) -> None:
+        """Emit the end of a placement: it stays as long as messages about it may come again."""
+        released = Placement(
+            cluster=placement.cluster,
+            job=placement.job,
+            attempt=placement.attempt,
+            uid=placement.uid,
+            node=placement.node,
+            state=PlacementState.RELEASED,
+            epoch=self.epoch,
+            round=placement.round,
+            commit=placement.commit,
+        )
+        self.store(released, ttl_s=self.config.tombstone_ttl_s)
+
+    def spec_of(self, job: Job) -> JobSpec:
+        """The job's spec; only for states that cannot be reached without one."""
+        if job.spec is None:
+            raise AssertionError(f"{job.run} has no spec in state {job.state}")
+        return job.spec
+
+    def reason_codes(self, reasons: tuple[Reason, ...]) -> tuple[str, ...]:
+        return tuple(sorted({f"{reason.code}/{reason.node or ''}" for reason in reasons}))

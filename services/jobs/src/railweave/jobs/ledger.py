@@ -1,0 +1,232 @@
+"""The ledger of claims: what the record says is taken, and whether something more fits.
+
+It is checked against claims, not against versions: two jobs conflict only where they want the same thing. It is folded from the
+record that its owner alone writes, so that it is never behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from railweave.contracts.identity import JobRun
+from railweave.contracts.inventory import CachedDataset, DatasetState
+from railweave.contracts.placement import NODE_SHARE_WHOLE, Claim, ClaimKind, Placement, claims_of
+from railweave.contracts.reasons import Lack
+from railweave.contracts.types import NodeName
+from railweave.runtime.cluster import WHOLE_GPU_MILLI, ClusterState, Hold, hold_of
+
+ClaimKey = tuple[str, str]
+
+_LACK_OF_KIND: Mapping[str, Lack] = {
+    ClaimKind.VF: Lack.VF,
+    ClaimKind.ADDRESS: Lack.FABRIC,
+    ClaimKind.MAC: Lack.FABRIC,
+    ClaimKind.GPU_MILLI: Lack.GPU,
+    ClaimKind.CACHE_BYTES: Lack.CACHE,
+    ClaimKind.SCRATCH_BYTES: Lack.SCRATCH,
+    ClaimKind.NODE_SHARE: Lack.NODE,
+    ClaimKind.SEGMENT: Lack.SEGMENT,
+    ClaimKind.TENANT_GPU_MILLI: Lack.QUOTA,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A claim that does not fit, and who is in the way."""
+
+    kind: str
+    key: str
+    needed: int
+    free: int
+    holders: tuple[JobRun, ...]
+
+    @property
+    def lack(self) -> Lack:
+        return _LACK_OF_KIND.get(self.kind, Lack.NODE)
+
+    def __str__(self) -> str:
+        held = ", ".join(str(run) for run in self.holders[:3]) or "nobody"
+        return f"{self.kind} {self.key}: needs {self.needed}, free {self.free}, held by {held}"
+
+
+class Ledger:
+    """Who holds what. Capacities that can change (disk, quota) come from the cluster's state when a claim is checked."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._exclusive: dict[ClaimKey, JobRun] = {}
+        self._amounts: dict[ClaimKey, dict[tuple[JobRun, NodeName | None], int]] = {}
+        self._held: dict[tuple[JobRun, NodeName | None], tuple[Claim, ...]] = {}
+        self._holds: dict[NodeName, dict[JobRun, Hold]] = {}
+
+    def conflicts(
+        self, run: JobRun, placements: Sequence[Placement], job_claims: Iterable[Claim] = ()
+    ) -> list[Conflict]:
+        """Return what does not fit if a run took these placements; empty means that all of it does.
+
+        Claims of the run's own earlier rounds are gone by then: a round is proposed after the last one was released.
+        """
+        wanted_exclusive: set[ClaimKey] = set()
+        wanted_amounts: dict[ClaimKey, int] = {}
+        found: list[Conflict] = []
+        for claim in self._all_claims(placements, job_claims):
+            key = (claim.kind, claim.key)
+            if claim.kind == ClaimKind.CACHE_BYTES:
+                continue
+            if claim.amount is None:
+                if key in self._exclusive or key in wanted_exclusive:
+                    holder = self._exclusive.get(key, run)
+                    found.append(Conflict(claim.kind, claim.key, 1, 0, (holder,)))
+                wanted_exclusive.add(key)
+            else:
+                wanted_amounts[key] = wanted_amounts.get(key, 0) + claim.amount
+        for key, needed in wanted_amounts.items():
+            taken = self._amounts.get(key, {})
+            free = self._capacity(*key) - sum(taken.values())
+            if needed > free:
+                holders = tuple(dict.fromkeys(holder for holder, _ in taken))
+                found.append(Conflict(key[0], key[1], needed, max(free, 0), holders))
+        for placement in placements:
+            found.extend(self._dataset_conflicts(run, placement))
+        return found
+
+    def take(self, run: JobRun, placement: Placement, sequence: int) -> None:
+        """Record what a stored placement holds; a placement written again replaces what it held before."""
+        self.free(run, placement.node)
+        self._enter((run, placement.node), tuple(claims_of(placement)))
+        self._holds.setdefault(placement.node, {})[run] = hold_of(placement, sequence)
+
+    def take_claims(self, run: JobRun, claims: tuple[Claim, ...]) -> None:
+        """Record what a job holds as a whole."""
+        self._leave((run, None))
+        self._enter((run, None), claims)
+
+    def settle_evictions(self, run: JobRun, node: NodeName) -> None:
+        """A node reported prepared: what this placement evicted is gone, and may come back for another job."""
+        on_node = self._holds.get(node, {})
+        if (hold := on_node.get(run)) is not None and hold.evict:
+            on_node[run] = replace(hold, evict={})
+
+    def free(self, run: JobRun, node: NodeName | None) -> None:
+        """Forget what a run holds on a node (None: as a whole). Freeing twice changes nothing."""
+        self._leave((run, node))
+        if node is not None and (on_node := self._holds.get(node)) is not None:
+            on_node.pop(run, None)
+            if not on_node:
+                del self._holds[node]
+
+    def holders_on(self, node: NodeName) -> Iterable[JobRun]:
+        return tuple(self._holds.get(node, ()))
+
+    def hold_count(self, node: NodeName) -> int:
+        return len(self._holds.get(node, ()))
+
+    def gpu_milli_on(self, node: NodeName) -> int:
+        """Thousandths of GPUs held on a node."""
+        return sum(milli for hold in self._holds.get(node, {}).values() for _, milli in hold.gpus)
+
+    def snapshot(self) -> dict[str, object]:
+        """Everything held, comparable: for tests that a folded ledger equals the live one."""
+        return {
+            "exclusive": dict(self._exclusive),
+            "amounts": {key: dict(value) for key, value in self._amounts.items()},
+            "nodes": {node: set(runs) for node, runs in self._holds.items()},
+        }
+
+    def is_empty(self) -> bool:
+        return not (self._exclusive or self._amounts or self._held or self._holds)
+
+    def _enter(self, holder: tuple[JobRun, NodeName | None], claims: tuple[Claim, ...]) -> None:
+        self._held[holder] = claims
+        for claim in claims:
+            key = (claim.kind, claim.key)
+            if claim.amount is None:
+                self._exclusive[key] = holder[0]
+            else:
+                taken = self._amounts.setdefault(key, {})
+                taken[holder] = taken.get(holder, 0) + claim.amount
+
+    def _leave(self, holder: tuple[JobRun, NodeName | None]) -> None:
+        for claim in self._held.pop(holder, ()):
+            key = (claim.kind, claim.key)
+            if claim.amount is None:
+                if self._exclusive.get(key) == holder[0]:
+                    del self._exclusive[key]
+            elif (taken := self._amounts.get(key)) is not None:
+                taken.pop(holder, None)
+                if not taken:
+                    del self._amounts[key]
+
+    def _capacity(self, kind: str, key: str) -> int:
+        match kind:
+            case ClaimKind.GPU_MILLI:
+                return WHOLE_GPU_MILLI
+            case ClaimKind.NODE_SHARE:
+                return NODE_SHARE_WHOLE
+            case ClaimKind.SCRATCH_BYTES:
+                node = self._state.nodes.get(NodeName(key))
+                return int(node.storage.scratch.total_bytes) if node is not None and node.storage is not None else 0
+            case ClaimKind.TENANT_GPU_MILLI:
+                tenant = self._state.tenants.get(key)
+                limit = tenant.quota.gpus.limit if tenant is not None else None
+                return limit * WHOLE_GPU_MILLI if limit is not None else 2**62
+            case _:
+                # A kind this version does not know cannot be added up: it is exclusive (design, section 5).
+                return 1 if (kind, key) not in self._amounts else 0
+
+    def _dataset_conflicts(self, run: JobRun, placement: Placement) -> Iterator[Conflict]:
+        """Datasets: what is used is there or on its way, what is evicted nobody uses, what is fetched fits."""
+        if not placement.datasets and not placement.evict:
+            return
+        node = placement.node
+        known = self._state.nodes.get(node)
+        on_disk = {item.dataset: item for item in known.datasets()} if known is not None else {}
+        others = {holder: hold for holder, hold in self._holds.get(node, {}).items() if holder != run}
+        fetched = {dataset: size for hold in others.values() for dataset, size in hold.fetch.items()}
+        evicted_by = {
+            dataset: holder for holder, hold in others.items() for dataset in hold.evict if dataset in on_disk
+        }
+        evict = {item.dataset for item in placement.evict}
+        for item in placement.datasets:
+            name = item.dataset
+            if name in evicted_by:
+                yield Conflict("dataset", f"{node}/{name}", 1, 0, (evicted_by[name],))
+            elif item.action == "use" and name not in fetched and not _is_ready(on_disk.get(name)):
+                yield Conflict("dataset", f"{node}/{name}", 1, 0, ())
+        for name in evict:
+            users = tuple(holder for holder, hold in others.items() if name in hold.use)
+            if users:
+                yield Conflict("dataset", f"{node}/{name}", 1, 0, users)
+        yield from self._cache_conflict(
+            placement,
+            on_disk_bytes={name: int(item.bytes) for name, item in on_disk.items()},
+            fetched=fetched,
+            evicted=evict | set(evicted_by),
+        )
+
+    def _cache_conflict(
+        self, placement: Placement, *, on_disk_bytes: Mapping[str, int], fetched: Mapping[str, int], evicted: set[str]
+    ) -> Iterator[Conflict]:
+        wanted = {item.dataset: int(item.bytes) for item in placement.datasets if item.action == "fetch"}
+        kept = {name: size for name, size in on_disk_bytes.items() if name not in evicted}
+        needed = sum(size for name, size in wanted.items() if name not in kept and name not in fetched)
+        if not needed:
+            return
+        known = self._state.nodes.get(placement.node)
+        total = int(known.storage.cache.total_bytes) if known is not None and known.storage is not None else 0
+        coming = sum(size for name, size in fetched.items() if name not in kept)
+        free = total - sum(kept.values()) - coming
+        if needed > free:
+            holders = tuple(self._holds.get(placement.node, ()))
+            yield Conflict(ClaimKind.CACHE_BYTES, placement.node, needed, max(free, 0), holders)
+
+    @staticmethod
+    def _all_claims(placements: Sequence[Placement], job_claims: Iterable[Claim]) -> Iterator[Claim]:
+        for placement in placements:
+            yield from claims_of(placement)
+        yield from job_claims
+
+
+def _is_ready(cached: CachedDataset | None) -> bool:
+    return cached is not None and cached.state is DatasetState.READY

@@ -1,0 +1,312 @@
+"""Rendering: from proposals, which carry ids, to placements, which carry everything a node needs. Pure.
+
+A stale id (an inventory that changed since the proposal) is a reason for another round, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from railweave.contracts.addressing import vf_addresses, vf_mac
+from railweave.contracts.errors import ContractError
+from railweave.contracts.fabric import Attachment
+from railweave.contracts.inventory import Gpu, Pf
+from railweave.contracts.job import JobSpec, Rendezvous, WorkerPlace
+from railweave.contracts.placement import (
+    ROUTE_TABLE_BASE,
+    Interface,
+    Isolation,
+    PlacedDataset,
+    PlacedGpu,
+    Placement,
+    PlacementState,
+    RdmaDevice,
+    Rule,
+    Scratch,
+    Worker,
+    WorkerNetwork,
+)
+from railweave.contracts.proposal import (
+    Concern,
+    DataProposal,
+    FabricProposal,
+    GpuProposal,
+    NicProposal,
+    NodeData,
+    NodesProposal,
+    Proposal,
+    VfRef,
+    WorkerVfs,
+)
+from railweave.contracts.reasons import Lack, Reason, ReasonCode
+from railweave.contracts.types import Bytes, InterfaceName, Mib, Milli, NodeName, Round
+from railweave.runtime.cluster import ClusterState, NodeState
+
+RENDEZVOUS_PORT = 29500
+"""PyTorch's default; each worker's first address is its own, so two jobs never share address and port."""
+
+
+P = TypeVar("P", bound=Proposal)
+
+
+class RenderError(Exception):
+    """A proposal names something that is not there (any more)."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.text)
+        self.reason = reason
+
+
+def render(
+    spec: JobSpec,
+    round_number: int,
+    commit: str,
+    epoch: int,
+    proposals: Mapping[Concern, Proposal],
+    state: ClusterState,
+) -> tuple[Placement, ...]:
+    """Return the placements of a job, one a node, in rank order.
+
+    Raises:
+        RenderError: with the reason; the job is to be proposed again.
+    """
+    nodes = _proposal(proposals, Concern.NODES, NodesProposal).nodes
+    if len(nodes) != spec.slot_count:
+        raise RenderError(_stale(None, f"{len(nodes)} nodes proposed for {spec.slot_count} node slots"))
+    if len(set(nodes)) != len(nodes):
+        raise RenderError(_stale(None, "a node was proposed for two slots"))
+    workers = _render_workers(spec, nodes, proposals, state)
+    rendezvous = _rendezvous(workers)
+    data = _data_by_node(proposals)
+    placements = []
+    for slot, node in enumerate(nodes):
+        mine = tuple(_with_env(worker, slot, len(nodes), rendezvous) for worker in workers[slot])
+        plan = data.get(node, NodeData.model_construct(node=node, use=(), fetch={}, evict=()))
+        scratch = sum(int(place.group.scratch_bytes) for place in spec.places() if place.slot == slot)
+        placements.append(
+            Placement(
+                cluster=spec.cluster,
+                job=spec.job,
+                attempt=spec.attempt,
+                uid=spec.uid,
+                node=node,
+                state=PlacementState.DESIRED,
+                epoch=epoch,
+                round=Round(round_number),
+                commit=commit,
+                tenant=spec.tenant,
+                user=spec.user,
+                attach=spec.network.attach if spec.network is not None else "host",
+                node_rank=slot,
+                node_count=len(nodes),
+                rendezvous=rendezvous,
+                exclusive=spec.nodes.exclusive,
+                workers=mine,
+                datasets=_datasets(spec, plan, state),
+                evict=plan.evict,
+                scratch=Scratch(bytes=Bytes(scratch)) if scratch else None,
+            )
+        )
+    return tuple(placements)
+
+
+def _proposal(proposals: Mapping[Concern, Proposal], concern: Concern, kind: type[P]) -> P:
+    found = proposals.get(concern)
+    if not isinstance(found, kind):
+        raise RenderError(_stale(None, f"the {concern} proposal is missing"))
+    return found
+
+
+def _stale(node: NodeName | None, text: str) -> Reason:
+    return Reason(code=ReasonCode.CLAIM_CONFLICT, text=text, node=node, lacks=(Lack.NODE,))
+
+
+def _render_workers(
+    spec: JobSpec, nodes: tuple[NodeName, ...], proposals: Mapping[Concern, Proposal], state: ClusterState
+) -> list[list[Worker]]:
+    gpus_of = (
+        {item.worker: item.gpus for item in _proposal(proposals, Concern.GPU, GpuProposal).workers}
+        if spec.wants_gpus
+        else {}
+    )
+    network = (
+        {item.worker: item for item in _proposal(proposals, Concern.NIC, NicProposal).workers}
+        if spec.wants_network
+        else {}
+    )
+    fabric = _proposal(proposals, Concern.FABRIC, FabricProposal) if spec.wants_network else None
+    by_slot: list[list[Worker]] = [[] for _ in nodes]
+    for place in spec.places():
+        node = state.nodes.get(nodes[place.slot])
+        if node is None or node.hardware is None:
+            raise RenderError(_stale(nodes[place.slot], f"{nodes[place.slot]} has no inventory"))
+        gpus = tuple(_gpu(node, index, int(milli)) for index, milli in gpus_of.get(place.worker, ()))
+        if len(gpus) != place.group.gpus:
+            raise RenderError(_stale(node.name, f"{len(gpus)} GPUs proposed for a worker of {place.group.gpus}"))
+        attached = None
+        if fabric is not None:
+            chosen = network.get(place.worker)
+            if chosen is None:
+                raise RenderError(_stale(node.name, f"no VF group proposed for worker {place.worker}"))
+            attached = _network(spec, node, chosen, fabric, state)
+        by_slot[place.slot].append(_worker(place, gpus, attached))
+    return by_slot
+
+
+def _worker(place: WorkerPlace, gpus: tuple[PlacedGpu, ...], network: WorkerNetwork | None) -> Worker:
+    return Worker(name=str(place.group.name), worker=place.worker, gpus=gpus, network=network)
+
+
+def _gpu(node: NodeState, index: int, milli: int) -> PlacedGpu:
+    found = _gpu_at(node, index)
+    if found is None or not found.healthy:
+        raise RenderError(_stale(node.name, f"GPU {index} of {node.name} is gone or not healthy"))
+    return PlacedGpu(
+        index=found.index,
+        uuid=found.uuid,
+        pci=found.pci,
+        numa_node=found.numa_node,
+        fraction_milli=Milli(milli),
+        memory_mib=Mib(int(found.memory_mib) * milli // 1000),
+    )
+
+
+def _gpu_at(node: NodeState, index: int) -> Gpu | None:
+    gpus = node.hardware.gpus if node.hardware is not None else ()
+    return next((gpu for gpu in gpus if gpu.index == index), None)
+
+
+def _network(
+    spec: JobSpec, node: NodeState, chosen: WorkerVfs, fabric: FabricProposal, state: ClusterState
+) -> WorkerNetwork:
+    seen: dict[int, int] = {}
+    interfaces = []
+    for ref in chosen.vfs:
+        interface = _interface(spec, node, ref, fabric, state, seen)
+        interfaces.append(interface)
+    isolation = Isolation(
+        mode=fabric.mode,
+        segment=fabric.segment,
+        vrf=f"Vrf-s{fabric.segment}" if fabric.segment is not None else None,
+    )
+    return WorkerNetwork(vf_group=chosen.group, isolation=isolation, interfaces=tuple(interfaces))
+
+
+def _interface(
+    spec: JobSpec, node: NodeState, ref: VfRef, fabric: FabricProposal, state: ClusterState, seen: dict[int, int]
+) -> Interface:
+    pf = _pf_at(node, ref)
+    attachment = _attachment(node, pf)
+    vlan = state.vlan_of(attachment.leaf, pf.rail, fabric.segment)
+    if vlan is None or node.fabric is None:
+        raise RenderError(_fabric(node, f"leaf {attachment.leaf} carries no VLAN for rail {int(pf.rail)}"))
+    mtu = spec.network.mtu if spec.network is not None and spec.network.mtu is not None else vlan.mtu
+    try:
+        addresses = vf_addresses(vlan, attachment.slot, ref.vf)
+    except ContractError as error:
+        raise RenderError(_fabric(node, str(error))) from error
+    gateways = tuple(gateway for gateway in (vlan.gateway, vlan.gateway6) if gateway is not None)
+    rail = int(pf.rail)
+    nth = seen.get(rail, 0)
+    seen[rail] = nth + 1
+    table = ROUTE_TABLE_BASE + rail + 256 * nth
+    return Interface(
+        name=InterfaceName(f"rail{rail}" if nth == 0 else f"rail{rail}x{nth}"),
+        rail=pf.rail,
+        pf=pf.pci,
+        vf=ref.vf,
+        mac=vf_mac(node.fabric.ordinal, pf.rail, ref.vf),
+        numa_node=pf.numa_node,
+        rdma=RdmaDevice(device=pf.rdma)
+        if pf.rdma is not None and spec.network is not None and spec.network.rdma
+        else None,
+        leaf=attachment.leaf,
+        port=attachment.port,
+        vlan=vlan.vlan,
+        vlan_qos=vlan.vlan_qos,
+        mtu=min(mtu, pf.mtu) if pf.mtu >= 1280 else mtu,
+        addresses=addresses,
+        gateways=gateways,
+        rules=tuple(Rule(priority=table, source=_host_route(address), table=table) for address in addresses),
+    )
+
+
+def _host_route(address: str) -> str:
+    host = address.partition("/")[0]
+    return f"{host}/{128 if ':' in host else 32}"
+
+
+def _pf_at(node: NodeState, ref: VfRef) -> Pf:
+    pfs = node.hardware.pfs if node.hardware is not None else ()
+    if ref.pf >= len(pfs) or int(ref.vf) >= pfs[ref.pf].vfs:
+        raise RenderError(_stale(node.name, f"VF {int(ref.vf)} of PF {ref.pf} of {node.name} is gone"))
+    pf = pfs[ref.pf]
+    if not pf.link_up:
+        raise RenderError(
+            Reason(
+                code=ReasonCode.VF_GROUPS_EXHAUSTED,
+                text=f"{node.name} rail {int(pf.rail)} ({pf.pci}): link is down",
+                node=node.name,
+                lacks=(Lack.VF,),
+            )
+        )
+    return pf
+
+
+def _attachment(node: NodeState, pf: Pf) -> Attachment:
+    for attachment in node.fabric.attachments if node.fabric is not None else ():
+        if attachment.rail == pf.rail:
+            return attachment
+    raise RenderError(_fabric(node, f"{node.name} has no fabric port on rail {int(pf.rail)}"))
+
+
+def _fabric(node: NodeState, text: str) -> Reason:
+    return Reason(code=ReasonCode.FABRIC_UNKNOWN, text=text, node=node.name, lacks=(Lack.FABRIC,))
+
+
+def _rendezvous(workers: list[list[Worker]]) -> Rendezvous | None:
+    for worker in workers[0] if workers else ():
+        if worker.network is not None and worker.network.interfaces:
+            address = worker.network.interfaces[0].addresses[0].partition("/")[0]
+            return Rendezvous(address=address, port=RENDEZVOUS_PORT)
+    return None
+
+
+def _with_env(worker: Worker, node_rank: int, node_count: int, rendezvous: Rendezvous | None) -> Worker:
+    env = {"NODE_RANK": str(node_rank), "NNODES": str(node_count)}
+    if rendezvous is not None:
+        env |= {"MASTER_ADDR": rendezvous.address, "MASTER_PORT": str(rendezvous.port)}
+    if worker.network is not None:
+        env["NCCL_SOCKET_IFNAME"] = "=" + ",".join(item.name for item in worker.network.interfaces)
+        devices = [item.rdma.device for item in worker.network.interfaces if item.rdma is not None]
+        if devices:
+            env["NCCL_IB_HCA"] = "=" + ",".join(devices)
+    if worker.gpus:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in worker.gpus)
+    return worker.model_copy(update={"env": env})
+
+
+def _data_by_node(proposals: Mapping[Concern, Proposal]) -> dict[NodeName, NodeData]:
+    found = proposals.get(Concern.DATA)
+    return {item.node: item for item in found.nodes} if isinstance(found, DataProposal) else {}
+
+
+def _datasets(spec: JobSpec, plan: NodeData, state: ClusterState) -> tuple[PlacedDataset, ...]:
+    placed = []
+    for want in spec.datasets:
+        name = want.dataset
+        if name not in plan.use and name not in plan.fetch:
+            raise RenderError(_stale(plan.node, f"the data proposal says nothing of {name} on {plan.node}"))
+        known = state.datasets.get(name)
+        placed.append(
+            PlacedDataset(
+                name=want.name,
+                version=want.version,
+                action="fetch" if name in plan.fetch else "use",
+                bytes=plan.fetch.get(name, want.size_bytes or Bytes(0)),
+                source=want.source or (known.source_uri if known is not None else None),
+                digest=want.digest or (known.digest if known is not None else None),
+            )
+        )
+    return tuple(placed)

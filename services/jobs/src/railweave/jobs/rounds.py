@@ -1,0 +1,269 @@
+"""Rounds of proposals: ask, join, commit or wait. Proposals of different rounds are never joined."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from railweave.contracts.desired import NodeMode
+from railweave.contracts.job import JobPending, JobPlaced, JobRejected, PlacedWorker
+from railweave.contracts.placement import Claim, ClaimKind, JobState, Placement
+from railweave.contracts.proposal import Ask, Proposal, concerns_of
+from railweave.contracts.reasons import Lack, Reason, ReasonCode
+from railweave.contracts.types import NodeName, Round
+from railweave.jobs import pending
+from railweave.jobs.book import Book
+from railweave.jobs.endings import finish
+from railweave.jobs.model import Job, StoredPlacement, seconds
+from railweave.jobs.render import RenderError, render
+
+
+def ask(book: Book, job: Job) -> None:
+    """Start the next round."""
+    spec = book.spec_of(job)
+    job.round += 1
+    job.asking = True
+    job.asked_at = book.now
+    job.retry_at = None
+    job.proposals = {}
+    book.counts.asks += 1
+    book.publish(
+        Ask(
+            cluster=spec.cluster,
+            job=spec.job,
+            attempt=spec.attempt,
+            uid=spec.uid,
+            round=Round(job.round),
+            spec=spec,
+            concerns=concerns_of(spec),
+            exclude=tuple(sorted(job.exclude)),
+            avoid=pending.avoid_for(book, job),
+        ),
+        after_store=False,
+    )
+
+
+def take_proposal(book: Book, proposal: Proposal) -> None:
+    """A service answered. Answers of other rounds or runs change nothing."""
+    job = book.jobs.get(proposal.key)
+    if job is None or job.run != proposal.run or not job.asking or proposal.round != job.round:
+        return
+    job.proposals[proposal.CONCERN] = proposal
+    spec = book.spec_of(job)
+    if proposal.reasons:
+        # One no is enough: what the others would give is not waited for.
+        if proposal.never:
+            reject(book, job, proposal.reasons)
+        else:
+            wait(book, job, proposal.reasons)
+    elif all(concern in job.proposals for concern in concerns_of(spec)):
+        job.unanswered = 0
+        _commit(book, job)
+
+
+def _commit(book: Book, job: Job) -> None:
+    spec = book.spec_of(job)
+    book.counts.complete_rounds += 1
+    commit = book.next_commit()
+    try:
+        placements = render(spec, job.round, commit, book.epoch, job.proposals, book.state)
+    except RenderError as error:
+        _lost_round(book, job, (error.reason,))
+        return
+    if len(placements) + 1 > book.config.max_batch:
+        reject(book, job, (_too_large(book, len(placements)),))
+        return
+    gone = _not_usable(book, job, placements)
+    if gone:
+        _lost_round(book, job, gone)
+        return
+    claims = _job_claims(placements)
+    conflicts = book.ledger.conflicts(job.run, placements, claims)
+    if conflicts:
+        reasons = tuple(
+            Reason(
+                code=ReasonCode.CLAIM_CONFLICT,
+                text=str(conflict),
+                lacks=(conflict.lack,),
+                numbers={"needed": conflict.needed, "free": conflict.free},
+            )
+            for conflict in conflicts[:8]
+        )
+        _lost_round(book, job, reasons)
+        return
+    _store_commit(book, job, commit, placements, claims)
+
+
+def _store_commit(
+    book: Book, job: Job, commit: str, placements: tuple[Placement, ...], claims: tuple[Claim, ...]
+) -> None:
+    job.asking = False
+    job.commit = commit
+    job.conflicts = job.retries = 0
+    job.reasons, job.lacks, job.told = (), frozenset(), ()
+    job.claims = claims
+    job.reports = {}
+    job.placements = {item.node: StoredPlacement(item, 0, 0) for item in placements}
+    book.enter(job, JobState.PLACED)
+    # The head goes last: a reader that shows whole batches has every placement when it sees it.
+    first = book.store(*placements, book.head_of(job), atomic=True)
+    job.stored = True
+    for offset, item in enumerate(placements):
+        job.placements[item.node] = StoredPlacement(item, first + offset, first + offset)
+        book.ledger.take(job.run, item, first + offset)
+    book.ledger.take_claims(job.run, claims)
+    book.counts.commits += 1
+    book.publish(placed_event(job))
+    book.ack_submitted(job)
+    if job.started:
+        deliver_start(book, job)
+
+
+def deliver_start(book: Book, job: Job) -> None:
+    """Tell the nodes where the workers' namespaces are; they attach as soon as they are prepared."""
+    by_worker = {item.worker: item for item in job.namespaces}
+    for node, held in job.placements.items():
+        workers = tuple(
+            worker.model_copy(update={"namespace": by_worker.get(worker.worker)}) for worker in held.placement.workers
+        )
+        book.rewrite_placements(job, {"started": True, "workers": workers}, (node,))
+
+
+def placed_event(job: Job) -> JobPlaced:
+    """The whole answer in one event."""
+    placements = [held.placement for held in job.placements.values()]
+    workers = tuple(
+        PlacedWorker(
+            worker=worker.worker,
+            node=placement.node,
+            addresses=tuple(
+                address.partition("/")[0]
+                for interface in (worker.network.interfaces if worker.network is not None else ())
+                for address in interface.addresses
+            ),
+            gpus=tuple(gpu.uuid for gpu in worker.gpus),
+        )
+        for placement in placements
+        for worker in placement.workers
+    )
+    return JobPlaced(
+        cluster=job.run.cluster,
+        job=job.run.job,
+        attempt=job.run.attempt,
+        uid=job.run.uid,
+        round=Round(job.round),
+        nodes=tuple(job.placements),
+        workers=workers,
+        rendezvous=placements[0].rendezvous if placements else None,
+        commit=job.commit,
+    )
+
+
+def wait(book: Book, job: Job, reasons: tuple[Reason, ...], retry_at: datetime | None = None) -> None:
+    """The job stays pending, with reasons; it is told and stored only where they are new."""
+    job.asking = False
+    job.reasons = reasons
+    job.lacks = frozenset(lack for reason in reasons for lack in reason.lacks)
+    job.retry_at = retry_at or pending.next_retry(book, job)
+    job.retries += 1
+    codes = book.reason_codes(reasons)
+    if codes == job.told and job.stored:
+        book.ack_submitted(job)
+        return
+    job.told = codes
+    if JobState.PENDING not in job.times:
+        job.times[JobState.PENDING] = book.now
+    job.commit = book.next_commit()
+    book.store_head(job)
+    book.publish(
+        JobPending(
+            cluster=job.run.cluster,
+            job=job.run.job,
+            attempt=job.run.attempt,
+            uid=job.run.uid,
+            round=Round(job.round),
+            reasons=reasons,
+        )
+    )
+    book.ack_submitted(job)
+
+
+def reject(book: Book, job: Job, reasons: tuple[Reason, ...]) -> None:
+    """The job can never run as asked."""
+    job.asking = False
+    job.reasons = reasons
+    book.counts.rejected += 1
+    book.publish(
+        JobRejected(
+            cluster=job.run.cluster,
+            job=job.run.job,
+            attempt=job.run.attempt,
+            uid=job.run.uid,
+            round=Round(max(job.round, 1)),
+            reasons=reasons,
+        )
+    )
+    finish(book, job, JobState.REJECTED)
+
+
+def answer_overdue(book: Book, job: Job) -> None:
+    """A service has not answered in time: ask again, and say so when that goes on."""
+    missing = [concern for concern in concerns_of(book.spec_of(job)) if concern not in job.proposals]
+    job.unanswered += 1
+    if job.unanswered < book.config.asks_before_pending:
+        ask(book, job)
+        return
+    reason = Reason(
+        code=ReasonCode.PROPOSAL_TIMEOUT,
+        text=f"no proposal of {', '.join(missing)} within {book.config.ask_timeout_s:g} s, {job.unanswered} times",
+        numbers={"asks": job.unanswered},
+        lacks=(Lack.AGENT,),
+        remedy="see that the services run: railweave doctor",
+    )
+    wait(book, job, (reason,), book.now + seconds(book.config.ask_timeout_s * 2))
+
+
+def _lost_round(book: Book, job: Job, reasons: tuple[Reason, ...]) -> None:
+    """The proposals do not fit what is stored by now: at once another round, unless that goes on."""
+    job.conflicts += 1
+    book.counts.conflicts += 1
+    if job.conflicts < book.config.conflicts_before_pending:
+        ask(book, job)
+    else:
+        job.conflicts = 0
+        wait(book, job, reasons, book.now + seconds(1.0))
+
+
+def _not_usable(book: Book, job: Job, placements: tuple[Placement, ...]) -> tuple[Reason, ...]:
+    """Nodes that were taken out between proposal and commit."""
+    return tuple(
+        Reason(
+            code=ReasonCode.NODE_NOT_SCHEDULABLE,
+            text=f"{item.node} is {_mode(book, item.node)} or excluded for this job",
+            node=item.node,
+            lacks=(Lack.NODE,),
+        )
+        for item in placements
+        if item.node in job.exclude or _mode(book, item.node) is not NodeMode.SCHEDULABLE
+    )
+
+
+def _mode(book: Book, name: NodeName) -> NodeMode:
+    node = book.state.nodes.get(name)
+    return node.mode if node is not None else NodeMode.SCHEDULABLE
+
+
+def _job_claims(placements: tuple[Placement, ...]) -> tuple[Claim, ...]:
+    """Claims of the job as a whole: its tenant's quota."""
+    milli = sum(int(gpu.fraction_milli) for item in placements for worker in item.workers for gpu in worker.gpus)
+    if not milli:
+        return ()
+    return (Claim(kind=ClaimKind.TENANT_GPU_MILLI, key=str(placements[0].tenant), amount=milli),)
+
+
+def _too_large(book: Book, nodes: int) -> Reason:
+    return Reason(
+        code=ReasonCode.TOO_LARGE,
+        text=f"{nodes} nodes and a head are past the {book.config.max_batch} messages of one atomic batch",
+        numbers={"nodes": nodes, "largest_nodes": book.config.max_batch - 1},
+        remedy="split the job, or use more workers a node",
+    )
