@@ -189,4 +189,6 @@ def contract_error(error: ValidationError) -> ContractError:
     path = ""
     for part in first["loc"]:
         path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{part}"
+    if first["type"] == "extra_forbidden":
+        return ContractError(path, "there is no such field")
     return ContractError(path or "body", first["msg"].removeprefix("Value error, "))

@@ -229,7 +229,9 @@ class JobSpec(RunDocument):
         return any(group.gpus for group in self.workers)
 
 
-class _JobEvent(Event, RunDocument):
+class JobEvent(Event, RunDocument):
+    """Base of everything said of a job, by its scheduler or by Railweave."""
+
     EVENT: ClassVar[str]
 
     def subject(self) -> str:
@@ -239,12 +241,12 @@ class _JobEvent(Event, RunDocument):
         return f"job.{self.EVENT}/{self._run_id()}"
 
 
-class _SchedulerEvent(_JobEvent):
+class _SchedulerEvent(JobEvent):
     def source(self) -> str:
         return f"/cluster/{encode_id_part(self.cluster)}"
 
 
-class _AnswerEvent(_JobEvent):
+class _AnswerEvent(JobEvent):
     SOURCE: ClassVar[str] = "/railweave/jobs"
     round: Round = Round(1)
     """The round of proposals it is about."""
