@@ -11,7 +11,7 @@ shift || true
 
 [ "$(id -u)" = 0 ] || { echo "needs root" >&2; exit 1; }
 command -v debootstrap > /dev/null || { echo "needs debootstrap: apt-get install debootstrap" >&2; exit 1; }
-mirror=$(grep -hoE 'https?://[^ ]+/debian/?( |$)' -r /etc/apt/sources.list /etc/apt/sources.list.d 2> /dev/null | head -n 1 | tr -d ' ')
+mirror=$(grep -hoE 'https?://[^ ]+/debian/?( |$)' -r /etc/apt/sources.list /etc/apt/sources.list.d 2> /dev/null | head -n 1 | tr -d ' ' || true)
 [ -n "$mirror" ] || { echo "no Debian mirror in this machine's apt sources" >&2; exit 1; }
 
 root=${KEEP:-$(mktemp -d)}
