@@ -1,14 +1,14 @@
 """The committer's book: every job it knows, the ledger, and the effects of the step at hand.
 
-The book changes as if everything it emits were stored. The shell stores before anything else is seen of it; where it cannot, the
-book is thrown away and folded anew from the record.
+The book changes as if everything it emits were stored. The shell stores before anything else is seen of it; where it
+cannot, the book is thrown away and folded anew from the record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from railweave.contracts.envelope import Event
 from railweave.contracts.identity import JobKey, JobRun
@@ -71,7 +71,7 @@ class Book:
     epoch: int = 1
     last_sequence: int = 0
     """Of the record; every message emitted gets the next."""
-    now: datetime = field(default_factory=lambda: datetime.min)
+    now: datetime = datetime.min.replace(tzinfo=UTC)
     jobs: dict[JobKey, Job] = field(default_factory=dict)
     finished: dict[JobKey, Finished] = field(default_factory=dict)
     snapshots: dict[ClusterName, SnapshotSeen] = field(default_factory=dict)

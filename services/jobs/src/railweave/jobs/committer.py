@@ -1,7 +1,8 @@
 """The committer as one pure machine: `handle` takes what happened and the time, and returns what is to be done.
 
-The shell (`service.py`) stores first, then publishes, then acks. Where it cannot store, it drops this object and folds a new one
-from the record. So the same machine runs in production, in the deterministic simulation, and from a recorded stream.
+The shell (`service.py`) stores first, then publishes, then acks. Where it cannot store, it drops this object and
+folds a new one from the record. So the same machine runs in production, in the deterministic simulation, and from a
+recorded stream.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Committer:
 
     def start(
         self,
-        heads: Iterable[tuple[Head, int]],
+        heads: Iterable[tuple[Head, int, datetime]],
         placements: Iterable[tuple[Placement, int]],
         *,
         epoch: int,
@@ -80,11 +81,13 @@ class Committer:
             )
             cause = EpochCause.COLD_START if seen else EpochCause.BOOTSTRAP
             recovery.raise_epoch(book, seen, cause, "the record holds no epoch")
-        recovery.fold(book, heads, placements)
+        known = list(heads)
+        recovery.fold(book, [head for head, _, _ in known], placements)
         for node in list(book.state.nodes.values()):
             if node.hardware is not None:
                 recovery.take_hardware(book, node.hardware)
         recovery.resume(book)
+        recovery.announce_again(book, known)
         return self._finish_step()
 
     def handle(self, happened: Input, now: datetime) -> list[Effect]:
@@ -135,7 +138,10 @@ class Committer:
         recovery.forget_finished(self.book)
 
     def wake(self, now: datetime) -> list[Effect]:
-        """Ask again for waiting jobs that could fit by now. Called after a batch of inputs, so that freed nodes count once."""
+        """Ask again for waiting jobs that could fit by now.
+
+        Called after a batch of inputs, so that freed nodes count once.
+        """
         book = self.book
         book.now = max(now, book.now)
         if book.freed or self._ticked:

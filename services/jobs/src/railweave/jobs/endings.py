@@ -1,7 +1,7 @@
 """Endings: giving back, undoing, and what is remembered of a run that is over.
 
-Release is a head write and then plain writes to the nodes; whoever is active rolls it forward. Something is free when its node
-reports it undone, and not before.
+Release is a head write and then plain writes to the nodes; whoever is active rolls it forward. Something is free when
+its node reports it undone, and not before.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from railweave.contracts.job import JobReleased, JobReleasing
 from railweave.contracts.placement import JobState, PlacementState
 from railweave.contracts.reasons import Lack, Reason
-from railweave.contracts.types import NodeName, Round
+from railweave.contracts.types import NodeName
 from railweave.jobs.book import Book
+from railweave.jobs.events import identity
 from railweave.jobs.model import Finished, Job, StoredPlacement
 
 _FREED_BY_RELEASE = frozenset({Lack.GPU, Lack.NODE, Lack.VF, Lack.SCRATCH, Lack.CACHE, Lack.QUOTA, Lack.SEGMENT})
@@ -31,11 +32,7 @@ def release(book: Book, job: Job, reasons: tuple[Reason, ...], *, requeue: bool 
     book.store_head(job)
     book.publish(
         JobReleasing(
-            cluster=job.run.cluster,
-            job=job.run.job,
-            attempt=job.run.attempt,
-            uid=job.run.uid,
-            round=Round(max(job.round, 1)),
+            **identity(job.run, job.round),
             reasons=reasons,
         )
     )
@@ -69,11 +66,7 @@ def finish_if_undone(book: Book, job: Job) -> None:
     requeue = job.requeue and job.successor is None
     book.publish(
         JobReleased(
-            cluster=job.run.cluster,
-            job=job.run.job,
-            attempt=job.run.attempt,
-            uid=job.run.uid,
-            round=Round(max(job.round, 1)),
+            **identity(job.run, job.round),
             reasons=job.reasons,
             requeued=requeue,
         )

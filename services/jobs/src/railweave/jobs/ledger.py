@@ -1,7 +1,7 @@
 """The ledger of claims: what the record says is taken, and whether something more fits.
 
-It is checked against claims, not against versions: two jobs conflict only where they want the same thing. It is folded from the
-record that its owner alone writes, so that it is never behind.
+It is checked against claims, not against versions: two jobs conflict only where they want the same thing. It is
+folded from the record that its owner alone writes, so that it is never behind.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class Conflict:
 
 
 class Ledger:
-    """Who holds what. Capacities that can change (disk, quota) come from the cluster's state when a claim is checked."""
+    """Who holds what.
+
+    Capacities that can change (disk, quota) come from the cluster's state when a claim is checked.
+    """
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state

@@ -21,9 +21,10 @@ from railweave.contracts.job import (
 )
 from railweave.contracts.placement import HOLDING_STATES, Fence, JobState, Placement, PlacementState
 from railweave.contracts.reasons import Lack, Reason, ReasonCode
-from railweave.contracts.types import NodeName, Round
+from railweave.contracts.types import NodeName
 from railweave.jobs.book import Book
 from railweave.jobs.endings import finish, release, take_stray_undone, take_undone
+from railweave.jobs.events import identity
 from railweave.jobs.model import Ending, Job, StoredPlacement, Submission, seconds
 from railweave.jobs.rounds import answer_overdue, ask, deliver_start
 
@@ -105,11 +106,7 @@ def end(book: Book, job: Job, reasons: tuple[Reason, ...], *, requeue: bool = Fa
     job.reasons = reasons
     book.publish(
         JobReleased(
-            cluster=job.run.cluster,
-            job=job.run.job,
-            attempt=job.run.attempt,
-            uid=job.run.uid,
-            round=Round(max(job.round, 1)),
+            **identity(job.run, job.round),
             reasons=reasons,
         )
     )
@@ -235,11 +232,7 @@ def _take_prepared(book: Book, job: Job, node: NodeName) -> None:
         book.store_head(job)
         book.publish(
             JobPrepared(
-                cluster=job.run.cluster,
-                job=job.run.job,
-                attempt=job.run.attempt,
-                uid=job.run.uid,
-                round=Round(job.round),
+                **identity(job.run, job.round),
                 nodes=tuple(job.placements),
             )
         )
@@ -264,11 +257,7 @@ def _attached_if_all(book: Book, job: Job) -> None:
     book.store_head(job)
     book.publish(
         JobAttached(
-            cluster=job.run.cluster,
-            job=job.run.job,
-            attempt=job.run.attempt,
-            uid=job.run.uid,
-            round=Round(job.round),
+            **identity(job.run, job.round),
             nodes=tuple(job.placements),
         )
     )

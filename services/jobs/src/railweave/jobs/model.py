@@ -29,7 +29,9 @@ class CommitterConfig:
     conflicts_before_pending: int = 8
     """Rounds lost to other jobs in a row before this one waits."""
     retry_pending_s: float = 30.0
-    """A pending job is asked again at the latest after this, grown by `retry_growth` each time up to ten times of it."""
+    """A pending job is asked again at the latest after this, grown by `retry_growth` each time up to ten times of
+    it.
+    """
     retry_growth: float = 1.5
     wake_at_once: int = 8
     """Pending jobs woken by one change."""

@@ -1,8 +1,8 @@
 """Who waits, in which order they are asked again, and for whom freed nodes are kept. Pure questions over the book.
 
-Waiting jobs are woken by what they lack, few at a time, by priority and then age, and only where a quick count says that they
-could fit: a round that must fail costs everyone. The first waiting gang gets nodes kept for it, so that small jobs which would
-always fit earlier do not starve it.
+Waiting jobs are woken by what they lack, few at a time, by priority and then age, and only where a quick count says
+that they could fit: a round that must fail costs everyone. The first waiting gang gets nodes kept for it, so that
+small jobs which would always fit earlier do not starve it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def gang_to_keep_for(book: Book) -> Job | None:
 def kept_nodes(book: Book, job: Job) -> frozenset[NodeName]:
     """The nodes to keep for a waiting gang: those that will be empty first.
 
-    Chosen by what is held now, with the name as tie-break: the same nodes are chosen again until they are free, since nothing
-    new goes there.
+    Chosen by what is held now, with the name as tie-break: the same nodes are chosen again until they are free, since
+    nothing new goes there.
     """
     spec = book.spec_of(job)
     fitting = [node for node in book.state.nodes.values() if could_ever_hold(node, spec)]

@@ -1,7 +1,7 @@
 """Recovery: the book folded from the record, epochs, schedulers' snapshots, and orphans.
 
-The record is the truth while it is there. When it was lost or put back, the agents' journals and the schedulers' snapshots are:
-what runs is kept, what nobody lists is undone, and a raised epoch makes old fences old.
+The record is the truth while it is there. When it was lost or put back, the agents' journals and the schedulers'
+snapshots are: what runs is kept, what nobody lists is undone, and a raised epoch makes old fences old.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ from railweave.contracts.reasons import Reason, ReasonCode
 from railweave.contracts.types import NodeName
 from railweave.jobs.book import Book, Orphan, SnapshotSeen
 from railweave.jobs.endings import finish_if_undone, release_stray, roll_release_forward
+from railweave.jobs.events import event_of
 from railweave.jobs.lifecycle import end, job_entered
 from railweave.jobs.model import Finished, Job, StoredPlacement, seconds
 from railweave.jobs.rounds import deliver_start
 
+REPEAT_WINDOW_S = 600.0
+"""The duplicate window of JOBS: within it an event published again is dropped by its id."""
 
-def fold(book: Book, heads: Iterable[tuple[Head, int]], placements: Iterable[tuple[Placement, int]]) -> None:
-    """Build the book from the record: heads and placements with their sequences. The book must be empty."""
-    for head, _ in heads:
+
+def fold(book: Book, heads: Iterable[Head], placements: Iterable[tuple[Placement, int]]) -> None:
+    """Build the book from the record: heads, and placements with their sequences. The book must be empty."""
+    for head in heads:
         job = _job_of(head)
         if head.state in {JobState.RELEASED, JobState.REJECTED}:
             book.finished[job.key] = Finished(job.run, job.submitted_at, head.times.get(head.state, job.submitted_at))
@@ -45,8 +49,8 @@ def fold(book: Book, heads: Iterable[tuple[Head, int]], placements: Iterable[tup
         if placement.state is PlacementState.RELEASED:
             continue
         owner = book.jobs.get(placement.key)
-        # Where a round began is not stored; the placement's own sequence is later and only makes reports older than it stale,
-        # which the agent's resync sends again.
+        # Where a round began is not stored; the placement's own sequence is later and only makes reports older than
+        # it stale, which the agent's resync sends again.
         stored = StoredPlacement(placement, sequence, sequence)
         book.ledger.take(placement.run, placement, sequence)
         if owner is None or owner.run != placement.run or owner.state not in HOLDING_STATES:
@@ -108,6 +112,21 @@ def _redeliver_start(book: Book, job: Job) -> None:
 
 def _lost(job: Job) -> Reason:
     return Reason(code=ReasonCode.SUPERSEDED, text=f"the record has no placements of {job.run}")
+
+
+def announce_again(book: Book, heads: Iterable[tuple[Head, int, datetime]]) -> None:
+    """Publish the last event of every job whose head is young: the last committer may have died before it did.
+
+    Older ones need none: JOBS forgets ids after its duplicate window, and within it a committer was active.
+    """
+    oldest = book.now - seconds(REPEAT_WINDOW_S)
+    for head, _, stored_at in heads:
+        if stored_at < oldest:
+            continue
+        placements = [held.placement for held in job.placements.values()] if (job := book.jobs.get(head.key)) else []
+        event = event_of(head, placements)
+        if event is not None:
+            book.publish(event)
 
 
 def raise_epoch(book: Book, above: int, cause: EpochCause, text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from railweave.contracts.desired import NodeMode
-from railweave.contracts.job import JobPending, JobPlaced, JobRejected, PlacedWorker
+from railweave.contracts.job import JobPending, JobRejected
 from railweave.contracts.placement import Claim, ClaimKind, JobState, Placement
 from railweave.contracts.proposal import Ask, Proposal, concerns_of
 from railweave.contracts.reasons import Lack, Reason, ReasonCode
@@ -13,6 +13,7 @@ from railweave.contracts.types import NodeName, Round
 from railweave.jobs import pending
 from railweave.jobs.book import Book
 from railweave.jobs.endings import finish
+from railweave.jobs.events import identity, placed
 from railweave.jobs.model import Job, StoredPlacement, seconds
 from railweave.jobs.render import RenderError, render
 
@@ -112,7 +113,7 @@ def _store_commit(
         book.ledger.take(job.run, item, first + offset)
     book.ledger.take_claims(job.run, claims)
     book.counts.commits += 1
-    book.publish(placed_event(job))
+    book.publish(placed(job.run, job.round, placements))
     book.ack_submitted(job)
     if job.started:
         deliver_start(book, job)
@@ -126,36 +127,6 @@ def deliver_start(book: Book, job: Job) -> None:
             worker.model_copy(update={"namespace": by_worker.get(worker.worker)}) for worker in held.placement.workers
         )
         book.rewrite_placements(job, {"started": True, "workers": workers}, (node,))
-
-
-def placed_event(job: Job) -> JobPlaced:
-    """The whole answer in one event."""
-    placements = [held.placement for held in job.placements.values()]
-    workers = tuple(
-        PlacedWorker(
-            worker=worker.worker,
-            node=placement.node,
-            addresses=tuple(
-                address.partition("/")[0]
-                for interface in (worker.network.interfaces if worker.network is not None else ())
-                for address in interface.addresses
-            ),
-            gpus=tuple(gpu.uuid for gpu in worker.gpus),
-        )
-        for placement in placements
-        for worker in placement.workers
-    )
-    return JobPlaced(
-        cluster=job.run.cluster,
-        job=job.run.job,
-        attempt=job.run.attempt,
-        uid=job.run.uid,
-        round=Round(job.round),
-        nodes=tuple(job.placements),
-        workers=workers,
-        rendezvous=placements[0].rendezvous if placements else None,
-        commit=job.commit,
-    )
 
 
 def wait(book: Book, job: Job, reasons: tuple[Reason, ...], retry_at: datetime | None = None) -> None:
@@ -176,11 +147,7 @@ def wait(book: Book, job: Job, reasons: tuple[Reason, ...], retry_at: datetime |
     book.store_head(job)
     book.publish(
         JobPending(
-            cluster=job.run.cluster,
-            job=job.run.job,
-            attempt=job.run.attempt,
-            uid=job.run.uid,
-            round=Round(job.round),
+            **identity(job.run, job.round),
             reasons=reasons,
         )
     )
@@ -194,11 +161,7 @@ def reject(book: Book, job: Job, reasons: tuple[Reason, ...]) -> None:
     book.counts.rejected += 1
     book.publish(
         JobRejected(
-            cluster=job.run.cluster,
-            job=job.run.job,
-            attempt=job.run.attempt,
-            uid=job.run.uid,
-            round=Round(max(job.round, 1)),
+            **identity(job.run, job.round),
             reasons=reasons,
         )
     )

@@ -106,6 +106,8 @@ class ClusterState:
     """
 
     def __init__(self, *, on_skipped: Callable[[str, str], None] | None = None) -> None:
+        self.listeners: list[Callable[[Event, StoredMessage], None]] = []
+        """Told of every event after it was folded, so that a process decodes each message once. They must not raise."""
         self.nodes: dict[NodeName, NodeState] = {}
         self.leaves: dict[LeafName, FabricLeaf] = {}
         self.heads: dict[JobKey, HeadSummary] = {}
@@ -190,7 +192,10 @@ class ClusterState:
                 reason=error.reason,
             )
             return Change()
-        return self.apply_event(event, message.sequence, message.stream)
+        change = self.apply_event(event, message.sequence, message.stream)
+        for listener in self.listeners:
+            listener(event, message)
+        return change
 
     def apply_event(self, event: Event, sequence: int, stream: str) -> Change:
         """Take in an event stored in `stream` at `sequence`; what it changed. Types not folded change nothing."""

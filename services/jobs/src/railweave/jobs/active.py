@@ -1,0 +1,337 @@
+"""One spell of being the active committer: fold the record, then take what happens until the lease or the fence says stop.
+
+All inputs go through one queue and one loop: handle what has come, store it in as few batches as possible, announce,
+go on. While a batch is being stored the queue fills, and the next batch takes it all: jobs that are ready within
+milliseconds share a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from railweave.contracts.desired import NodeDesired
+from railweave.contracts.envelope import Event, decode_event, encode_event
+from railweave.contracts.errors import ContractError
+from railweave.contracts.identity import JobKey
+from railweave.contracts.inventory import NodeHardware, NodeStorage, Report
+from railweave.contracts.job import JobEnded, JobStarted, JobSubmitted, JobUpdated, SchedulerSnapshot
+from railweave.contracts.placement import Epoch, Head, Placement
+from railweave.contracts.proposal import Proposal
+from railweave.contracts.wire import StoredMessage, WireMessage
+from railweave.jobs.announcer import Announcer
+from railweave.jobs.committer import Committer, Input, JobInput, SnapshotInput, Tick
+from railweave.jobs.model import Ack, CommitterConfig, Effect, Publish, Refuse, Store
+from railweave.jobs.recorder import Recorder
+from railweave.runtime.bus import Bus
+from railweave.runtime.cluster import ClusterState
+from railweave.runtime.deadletters import DeadLetters
+from railweave.runtime.delivery import Delivery
+from railweave.runtime.errors import OutcomeUnknown, PublishRefused, Reject
+from railweave.runtime.streams import NODES, PLACEMENTS, PROPOSALS, SNAPSHOTS
+
+_log = structlog.stdlib.get_logger(__name__)
+
+TICK_S = 0.25
+_MOST_INPUTS = 1000
+"""Inputs of one step: enough to fill a batch, few enough to keep a step short."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamClock:
+    """The stream's time: what its last message was stored at, plus what has passed here since."""
+
+    anchor: datetime
+    monotonic: float
+
+    def now(self) -> datetime:
+        """The time by the stream."""
+        return self.anchor + timedelta(seconds=time.monotonic() - self.monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRead:
+    """The record, read whole up to `last_sequence`."""
+
+    heads: Sequence[tuple[Head, StoredMessage]]
+    placements: Sequence[tuple[Placement, int]]
+    epoch: int
+    last_sequence: int
+
+
+class ActiveCommitter:
+    """Runs one `Committer` from activation to step-down. Not reusable."""
+
+    def __init__(
+        self, bus: Bus, state: ClusterState, config: CommitterConfig, instance: str, clock: StreamClock
+    ) -> None:
+        self._bus = bus
+        self._state = state
+        self._clock = clock
+        self._instance = instance
+        self.committer = Committer(state, config, instance)
+        self._inputs: deque[Input] = deque()
+        self._wake = asyncio.Event()
+        self._deliveries: dict[int, Delivery] = {}
+        self._traces: dict[JobKey, str] = {}
+        self._announcer = Announcer(bus)
+        self._dead = DeadLetters(bus, "jobs")
+        self._stop = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+        self.is_ready = False
+
+    # -- what comes in ------------------------------------------------------------------------------------------------
+
+    async def take_job_message(self, message: StoredMessage, delivery: Delivery) -> None:
+        """Handler of the JOBS consumer: the delivery is settled when everything it causes is stored."""
+        try:
+            envelope = decode_event(message)
+        except ContractError as error:
+            raise Reject(error.field, error.reason) from error
+        event = envelope.data
+        if not isinstance(event, JobSubmitted | JobUpdated | JobStarted | JobEnded):
+            raise Reject("type", f"expected a scheduler's event, found {event.TYPE}")
+        if envelope.traceparent is not None:
+            self._traces[event.key] = envelope.traceparent
+        delivery.defer()
+        self._deliveries[message.sequence] = delivery
+        self.put(JobInput(event, message.sequence, message.stored_at))
+
+    def take_node_event(self, event: Event, message: StoredMessage) -> None:
+        """Listener of the shared view: reports, inventories and operators' wishes, in the order they were stored."""
+        if isinstance(event, Report | NodeHardware | NodeStorage | NodeDesired):
+            self.put(event)
+
+    def take_proposals(self, messages: Sequence[StoredMessage]) -> None:
+        """Callback of the follower of proposals."""
+        for message in messages:
+            event = self._decoded(message)
+            if isinstance(event, Proposal):
+                self.put(event)
+
+    def take_snapshots(self, messages: Sequence[StoredMessage]) -> None:
+        """Callback of the follower of schedulers' snapshots."""
+        for message in messages:
+            event = self._decoded(message)
+            if isinstance(event, SchedulerSnapshot):
+                self.put(SnapshotInput(event, message.stored_at))
+
+    def put(self, happened: Input) -> None:
+        """Queue an input."""
+        self._inputs.append(happened)
+        self._wake.set()
+
+    def _decoded(self, message: StoredMessage) -> Event | None:
+        try:
+            return decode_event(message).data
+        except ContractError as error:
+            _log.warning("malformed message", subject=message.subject, field=error.field, reason=error.reason)
+            if self._group is not None:
+                self._group.create_task(self._bury(message, error))
+            return None
+
+    async def _bury(self, message: StoredMessage, error: ContractError) -> None:
+        try:
+            await self._dead.store(message, error.reason, error.field)
+        except (OutcomeUnknown, PublishRefused) as failure:
+            _log.error("dead letter not stored", subject=message.subject, error=str(failure))
+
+    # -- the spell ----------------------------------------------------------------------------------------------------
+
+    def step_down(self) -> None:
+        """End the spell after the step at hand."""
+        self._stop.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Be active until `step_down`.
+
+        Raises:
+            Fenced: someone else wrote into the record; fold it anew before going on.
+        """
+        proposals = self._bus.follow(
+            PROPOSALS,
+            ("rw.proposal.>",),
+            self.take_proposals,
+            on_reset=lambda _: None,
+            start="new",
+            whole_batches=False,
+        )
+        snapshots = self._bus.follow(
+            SNAPSHOTS, ("rw.snapshot.>",), self.take_snapshots, on_reset=lambda _: None, whole_batches=False
+        )
+        self._state.listeners.append(self.take_node_event)
+        try:
+            async with proposals, snapshots:
+                record = await read_record(self._bus)
+                reports = await read_reports(self._bus)
+                await proposals.wait_ready()
+                await snapshots.wait_ready()
+                async with asyncio.TaskGroup() as group:
+                    self._group = group
+                    announcing = group.create_task(self._announcer.run())
+                    ticking = group.create_task(self._tick())
+                    try:
+                        await self._work(record, reports)
+                        await self._announcer.drain(2.0)
+                    finally:
+                        self._group = None
+                        announcing.cancel()
+                        ticking.cancel()
+        except BaseExceptionGroup as failures:
+            raise _first_of(failures) from failures
+        finally:
+            self.is_ready = False
+            self._state.listeners.remove(self.take_node_event)
+
+    async def _work(self, record: RecordRead, reports: Sequence[Report]) -> None:
+        for head, message in record.heads:
+            if (trace := message.headers.get("traceparent")) is not None:
+                self._traces[head.key] = trace
+        recorder = Recorder(self._bus, record.last_sequence, self._traces.get, self._instance)
+        effects = self.committer.start(
+            [(head, message.sequence, message.stored_at) for head, message in record.heads],
+            record.placements,
+            epoch=record.epoch,
+            last_sequence=record.last_sequence,
+            now=self._clock.now(),
+        )
+        await self._carry_out(effects, recorder)
+        self._inputs.extendleft(reversed(reports))
+        _log.info(
+            "active",
+            epoch=self.committer.book.epoch,
+            jobs=len(self.committer.book.jobs),
+            last_sequence=record.last_sequence,
+        )
+        self.is_ready = True
+        while not self._stop.is_set():
+            if not self._inputs:
+                self._wake.clear()
+                await self._wake.wait()
+            effects = self._handle_inputs()
+            await self._carry_out(effects, recorder)
+
+    def _handle_inputs(self) -> list[Effect]:
+        now = self._clock.now()
+        effects: list[Effect] = []
+        for _ in range(min(len(self._inputs), _MOST_INPUTS)):
+            effects += self.committer.handle(self._inputs.popleft(), now)
+        effects += self.committer.wake(now)
+        return effects
+
+    async def _carry_out(self, effects: Sequence[Effect], recorder: Recorder) -> None:
+        events: list[WireMessage] = []
+        done: list[Delivery] = []
+        stores: list[Store] = []
+        for effect in effects:
+            match effect:
+                case Store():
+                    stores.append(effect)
+                case Publish(after_store=False):
+                    self._publish_now(effect.event)
+                case Publish():
+                    events.append(self._encode(effect.event))
+                case Ack():
+                    if (delivery := self._deliveries.pop(effect.sequence, None)) is not None:
+                        done.append(delivery)
+                case Refuse():
+                    await self._refuse(effect)
+        if stores:
+            await recorder.store(stores)
+        self._announcer.put(events, done)
+
+    def _publish_now(self, event: Event) -> None:
+        if self._group is not None:
+            self._group.create_task(self._publish(self._encode(event)))
+            return
+        self._announcer.put([self._encode(event)], [])
+
+    async def _publish(self, message: WireMessage) -> None:
+        try:
+            await self._bus.publish(message)
+        except (OutcomeUnknown, PublishRefused) as error:
+            # Asked again when the ask is overdue.
+            _log.warning("ask not stored", id=message.msg_id, error=str(error))
+
+    def _encode(self, event: Event) -> WireMessage:
+        key = getattr(event, "key", None)
+        return encode_event(event, traceparent=self._traces.get(key) if key is not None else None)
+
+    async def _refuse(self, refusal: Refuse) -> None:
+        delivery = self._deliveries.pop(refusal.sequence, None)
+        if delivery is not None:
+            await self._dead.store(delivery.message, refusal.reason, refusal.field)
+            await delivery.terminate(f"{refusal.field}: {refusal.reason}")
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.put(Tick())
+            live = self.committer.book.jobs
+            for key in [key for key in self._traces if key not in live]:
+                del self._traces[key]
+
+
+def _first_of(failure: BaseException) -> BaseException:
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure
+
+
+async def read_record(bus: Bus) -> RecordRead:
+    """Read the whole record up to where it ends now. Malformed messages are passed over: only we write there."""
+    found: list[StoredMessage] = []
+    follower = bus.follow(
+        PLACEMENTS, ("rw.head.>", "rw.placement.>", "rw.epoch"), found.extend, on_reset=lambda _: found.clear()
+    )
+    async with follower:
+        await follower.wait_ready()
+        last = (await bus.stream_state(PLACEMENTS)).last_sequence
+        await follower.wait_applied(last)
+    heads: dict[JobKey, tuple[Head, StoredMessage]] = {}
+    placements: dict[str, tuple[Placement, int]] = {}
+    epoch = 0
+    for message in found:
+        if message.sequence > last:
+            continue
+        try:
+            event = decode_event(message).data
+        except ContractError as error:
+            _log.error(
+                "malformed message in the record", subject=message.subject, field=error.field, reason=error.reason
+            )
+            continue
+        match event:
+            case Head():
+                heads[event.key] = (event, message)
+            case Placement():
+                placements[message.subject] = (event, message.sequence)
+            case Epoch():
+                epoch = max(epoch, event.epoch)
+            case _:
+                pass
+    return RecordRead(list(heads.values()), list(placements.values()), epoch, last)
+
+
+async def read_reports(bus: Bus) -> list[Report]:
+    """Read the latest report of every placement."""
+    found: list[StoredMessage] = []
+    follower = bus.follow(NODES, ("rw.report.>",), found.extend, on_reset=lambda _: found.clear(), whole_batches=False)
+    async with follower:
+        await follower.wait_ready()
+    reports: dict[str, Report] = {}
+    for message in found:
+        try:
+            event = decode_event(message).data
+        except ContractError:
+            continue
+        if isinstance(event, Report):
+            reports[message.subject] = event
+    return list(reports.values())

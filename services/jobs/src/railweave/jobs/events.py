@@ -1,0 +1,80 @@
+"""The events by which the jobs service answers: each follows from a head and its placements alone. Pure.
+
+So an event can be published again by whoever is active next, with the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from railweave.contracts.envelope import Event
+from railweave.contracts.identity import JobRun
+from railweave.contracts.job import (
+    JobAttached,
+    JobPending,
+    JobPlaced,
+    JobPrepared,
+    JobRejected,
+    JobReleased,
+    JobReleasing,
+    PlacedWorker,
+)
+from railweave.contracts.placement import Head, JobState, Placement
+from railweave.contracts.types import Round
+
+
+def event_of(head: Head, placements: Sequence[Placement]) -> Event | None:
+    """The event that says what a head says; None for a state that has none."""
+    about = identity(head.run, int(head.round))
+    match head.state:
+        case JobState.PENDING:
+            return JobPending(**about, reasons=head.reasons) if head.reasons else None
+        case JobState.PLACED:
+            return placed(head.run, int(head.round), placements) if placements else None
+        case JobState.PREPARED | JobState.STARTED:
+            return JobPrepared(**about, nodes=head.nodes)
+        case JobState.ATTACHED:
+            return JobAttached(**about, nodes=head.nodes)
+        case JobState.RELEASING:
+            return JobReleasing(**about, reasons=head.reasons)
+        case JobState.RELEASED:
+            return JobReleased(**about, reasons=head.reasons)
+        case JobState.REJECTED:
+            return JobRejected(**about, reasons=head.reasons)
+
+
+def identity(run: JobRun, round_number: int) -> dict[str, Any]:
+    """The fields that every answer starts with."""
+    return {
+        "cluster": run.cluster,
+        "job": run.job,
+        "attempt": run.attempt,
+        "uid": run.uid,
+        "round": Round(max(round_number, 1)),
+    }
+
+
+def placed(run: JobRun, round_number: int, placements: Sequence[Placement]) -> JobPlaced:
+    """The whole answer in one event. `placements` in rank order, at least one."""
+    workers = tuple(
+        PlacedWorker(
+            worker=worker.worker,
+            node=placement.node,
+            addresses=tuple(
+                address.partition("/")[0]
+                for interface in (worker.network.interfaces if worker.network is not None else ())
+                for address in interface.addresses
+            ),
+            gpus=tuple(gpu.uuid for gpu in worker.gpus),
+        )
+        for placement in placements
+        for worker in placement.workers
+    )
+    return JobPlaced(
+        **identity(run, round_number),
+        nodes=tuple(placement.node for placement in placements),
+        workers=workers,
+        rendezvous=placements[0].rendezvous,
+        commit=placements[0].commit,
+    )
