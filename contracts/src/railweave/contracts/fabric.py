@@ -39,6 +39,8 @@ class FabricNode(Event):
     pod: str
     attachments: tuple[Attachment, ...]
     """By rail, ascending."""
+    former: tuple[Attachment, ...] = ()
+    """Where it hung before. Its slots there stay its own: nobody else gets them while anything is claimed on it."""
 
     def subject(self) -> str:
         return f"rw.fabric.node.{encode_token(self.node)}"
