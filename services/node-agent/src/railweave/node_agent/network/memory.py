@@ -123,7 +123,8 @@ class MemoryKernel:
             if home is None or home is netns:
                 netns.remove(device)
             else:
-                device.name = device.name if not home.has_name(device.name) else f"dev{device.index}"
+                if home.has_name(device.name):
+                    netns.rename(device, f"dev{device.index}")
                 netns.move(device, home)
         return True
 

@@ -161,9 +161,7 @@ class MemoryNamespace:
         if action.name is not None and action.name != device.name:
             if self._netns.has_name(check_device_name(action.name)):
                 return errno.EEXIST
-            del self._netns.names[device.name]
-            device.name = action.name
-            self._netns.names[action.name] = device
+            self._netns.rename(device, action.name)
         if action.master is not None:
             if action.master and self._netns.devices.get(action.master) is None:
                 return errno.EINVAL

@@ -80,6 +80,12 @@ class Netns:
         self.devices[device.index] = self.names[name] = device
         return device
 
+    def rename(self, device: Device, name: str) -> None:
+        """Another name, which must be free."""
+        del self.names[device.name]
+        device.name = name
+        self.names[name] = device
+
     def remove(self, device: Device) -> None:
         """Ends a device, and the other end of its pair."""
         self._take_out(device)

@@ -5,6 +5,7 @@ shall be after: enough to apply it, to undo it, and to write it into the journal
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -49,9 +50,12 @@ class VfWant:
             mac=str(interface.mac),
             mtu=interface.mtu,
             vlan=int(interface.vlan),
-            addresses=tuple(str(address) for address in interface.addresses),
-            gateways=tuple(str(gateway) for gateway in interface.gateways),
-            rules=tuple(Rule(rule.priority, str(rule.source), rule.table) for rule in interface.rules),
+            # In one spelling, the kernel's: fd00:0::1 for fd00::1 would be drift for ever.
+            addresses=tuple(str(ipaddress.ip_interface(address)) for address in interface.addresses),
+            gateways=tuple(str(ipaddress.ip_address(gateway)) for gateway in interface.gateways),
+            rules=tuple(
+                Rule(rule.priority, str(ipaddress.ip_interface(rule.source)), rule.table) for rule in interface.rules
+            ),
             max_tx_mbps=interface.max_tx_mbps,
         )
 

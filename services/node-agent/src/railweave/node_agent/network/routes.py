@@ -99,6 +99,8 @@ def _check_one(want: VfWant) -> None:
             inside = ipaddress.ip_address(gateway) in interface.network
         except ValueError as error:
             raise NetworkRefused(want.key, str(error)) from error
+        if str(interface) != cidr or str(ipaddress.ip_address(gateway)) != gateway:
+            raise NetworkRefused(want.key, f"{cidr} via {gateway}: not in the kernel's spelling")
         if not inside or str(interface.ip) == gateway:
             raise NetworkRefused(want.key, f"gateway {gateway} is no other host of {interface.network}")
         if rule.source != f"{interface.ip}/{interface.max_prefixlen}":

@@ -78,7 +78,8 @@ def address_of(payload: bytes) -> Address | None:
 
 
 def route_of(payload: bytes) -> Route | None:
-    """A route from an RTM_NEWROUTE; None for table local, multipath, cached and kinds we never make."""
+    """A route from an RTM_NEWROUTE; None for table local, IPv6 link-local, multipath, cached, and kinds
+    we never make."""
     family, length, _, _, table, protocol, _, kind, flags = struct.unpack_from("=BBBBBBBBI", payload)
     found = attributes(payload, 12)
     table = _number(found[15]) if 15 in found else table
@@ -86,6 +87,8 @@ def route_of(payload: bytes) -> Route | None:
         return None
     if family not in {int(socket.AF_INET), int(socket.AF_INET6)}:
         return None
+    if 1 in found and found[1][:1] == b"\xfe" and found[1][1] & 0xC0 == 0x80:
+        return None  # link-local IPv6 comes and goes with its device
     zero = "0.0.0.0" if family == socket.AF_INET else "::"  # noqa: S104 - a destination, not a bind
     return Route(
         to=f"{_ip(found[1]) if 1 in found else zero}/{length}",
