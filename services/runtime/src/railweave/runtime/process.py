@@ -112,10 +112,7 @@ class _Host:
             return None
         finally:
             stopping.cancel()
-            if not connecting.done():
-                connecting.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await connecting
+            await _end_task(connecting)
 
     async def _run_on(self, bus: Bus) -> None:
         memory = WorkingMemory(self._settings.redis, self._metrics) if self._settings.redis.enabled else None
@@ -214,6 +211,13 @@ class _Host:
         for service in self._services:
             self._health.add_readiness(f"service.{service.name}", _readiness(service))
             self._metrics.ready.labels(service.name).set_function(partial(_ready_value, service))
+
+
+async def _end_task(task: asyncio.Future[Bus]) -> None:
+    """Cancel until it has ended: `wait_for` of Python 3.11 loses a cancellation that comes together with a result."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait((task,), timeout=0.1)
 
 
 def _ready_value(service: Service) -> float:
