@@ -59,7 +59,7 @@ class Envelope(Generic[E_co]):
     data: E_co
 
 
-class _Frame(BaseModel):
+class Frame(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
     specversion: Literal["1.0"]
     type: str
@@ -72,7 +72,7 @@ class _Frame(BaseModel):
 
 
 _types: dict[str, type[Event]] = {}
-_frames: dict[str, type[_Frame]] = {}
+_frames: dict[str, type[Frame]] = {}
 
 
 def register_event(event_type: type[E]) -> type[E]:
@@ -88,7 +88,8 @@ def registered_types() -> Mapping[str, type[Event]]:
     return dict(_types)
 
 
-def _frame_of(type_name: str) -> type[_Frame]:
+def frame_of(type_name: str) -> type[Frame]:
+    """The model of the whole document of a type; raises ContractError for an unknown one."""
     frame = _frames.get(type_name)
     if frame is None:
         event_type = _types.get(type_name)
@@ -96,7 +97,7 @@ def _frame_of(type_name: str) -> type[_Frame]:
             raise ContractError("type", f"unknown event type {type_name!r}")
         # The type is part of the frame, so that a header which names another type is an error of `type`.
         fields: dict[str, Any] = {"type": (Literal[type_name], ...), "data": (event_type, ...)}
-        frame = create_model(f"Frame_{event_type.__name__}", __base__=_Frame, **fields)
+        frame = create_model(f"Frame_{event_type.__name__}", __base__=Frame, **fields)
         _frames[type_name] = frame
     return frame
 
@@ -116,7 +117,7 @@ def encode_event(
         ContractError: it is longer than a message may be.
     """
     event_id, type_name = event.event_id(), event.TYPE
-    frame = _frame_of(type_name).model_construct(
+    frame = frame_of(type_name).model_construct(
         specversion="1.0",
         type=type_name,
         source=event.source(),
@@ -144,7 +145,7 @@ def decode_event(message: StoredMessage | WireMessage) -> Envelope[Event]:
     _check_length(message.body)
     type_name = message.headers.get("ce-type") or _type_in(message.body)
     try:
-        frame = _frame_of(type_name).model_validate_json(message.body)
+        frame = frame_of(type_name).model_validate_json(message.body)
     except ValidationError as error:
         raise contract_error(error) from error
     data = frame.data
