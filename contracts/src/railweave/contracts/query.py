@@ -36,6 +36,7 @@ JOBS_SUBJECT: Final = "rw.query.jobs.list"
 JOB_SUBJECT: Final = "rw.query.jobs.job"
 WHY_SUBJECT: Final = "rw.query.jobs.why"
 NODES_SUBJECT: Final = "rw.query.jobs.nodes"
+COUNTS_SUBJECT: Final = "rw.query.jobs.counts"
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -223,3 +224,29 @@ class NodesAnswer(Document):
 
     nodes: tuple[NodeRow, ...]
     total: Count
+
+
+class CountsQuery(Document):
+    """What has the active committer counted?"""
+
+
+class CountsAnswer(Document):
+    """Counted since the active committer took over."""
+
+    instance: str
+    epoch: Count
+    asks: Count
+    """Rounds asked for."""
+    complete_rounds: Count
+    """Rounds in which every concern gave something, brought to commit."""
+    commits: Count
+    conflicts: Count
+    """Rounds lost to other jobs between proposal and commit."""
+    released: Count
+    rejected: Count
+    adopted: Count
+    """Placements taken over from agents' journals after a loss of the record."""
+    orphans: Count
+    """Placements that a journal holds and the record does not, not judged yet."""
+    live: dict[JobState, int] = {}
+    """Live jobs by state."""

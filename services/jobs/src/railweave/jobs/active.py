@@ -1,4 +1,4 @@
-"""One spell of being the active committer: fold the record, then take what happens until the lease or the fence says stop.
+"""One spell of being the active committer: fold the record, then take what happens until lease or fence says stop.
 
 All inputs go through one queue and one loop: handle what has come, store it in as few batches as possible, announce,
 go on. While a batch is being stored the queue fills, and the next batch takes it all: jobs that are ready within

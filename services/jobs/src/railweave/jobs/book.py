@@ -33,6 +33,8 @@ from railweave.jobs.model import (
 )
 from railweave.runtime.cluster import ClusterState
 
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 @dataclass(slots=True)
 class SnapshotSeen:
@@ -71,7 +73,7 @@ class Book:
     epoch: int = 1
     last_sequence: int = 0
     """Of the record; every message emitted gets the next."""
-    now: datetime = datetime.min.replace(tzinfo=UTC)
+    now: datetime = _LONG_AGO
     jobs: dict[JobKey, Job] = field(default_factory=dict)
     finished: dict[JobKey, Finished] = field(default_factory=dict)
     snapshots: dict[ClusterName, SnapshotSeen] = field(default_factory=dict)

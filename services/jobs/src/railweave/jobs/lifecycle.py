@@ -333,7 +333,7 @@ def _check_deadline(book: Book, job: Job, since: JobState, wanted: ReportState) 
     reasons = tuple(
         Reason(
             code=code,
-            text=f"{node} has not reported {wanted} within {limit} s; {len(late)} of {len(job.placements)} nodes are late",
+            text=f"{node} has not reported {wanted} within {limit} s; {len(late)} of {len(job.placements)} are late",
             node=node,
             numbers={"limit_s": limit, "late_nodes": len(late), "nodes": len(job.placements)},
             lacks=(Lack.AGENT,),

@@ -7,7 +7,7 @@ nothing drifts. A `Hold` is what choosing needs of a placement; the placement it
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from railweave.contracts.desired import NodeDesired, NodeMode
@@ -73,6 +73,9 @@ def hold_of(placement: Placement, sequence: int) -> Hold:
     )
 
 
+_EVICTED = frozenset({ReportState.PREPARED, ReportState.ATTACHED})
+
+
 @dataclass(frozen=True, slots=True)
 class DataWish:
     """What is wanted of a dataset on a node apart from any job."""
@@ -102,6 +105,9 @@ class NodeTask:
         """
         undone = self.report is ReportState.UNDONE and self.report_fence >= self.fence
         if self.run is not None and self.hold is not None and not undone:
+            if self.hold.evict and self.report in _EVICTED and self.report_run == self.run:
+                # What it evicted is gone; the dataset may have come back for another job since.
+                return self.run, replace(self.hold, evict={})
             return self.run, self.hold
         if self.report_run is not None and self.orphan is not None:
             return self.report_run, self.orphan
