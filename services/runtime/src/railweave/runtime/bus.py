@@ -159,7 +159,10 @@ class Bus:
     @staticmethod
     def _acknowledged(reply: Msg) -> Stored | None:
         """The acknowledgement, or None when JetStream is not available for the moment."""
-        answer = json.loads(reply.data)
+        try:
+            answer = json.loads(reply.data)
+        except ValueError:
+            raise PublishRefused(0, "answered by something that is not JetStream") from None
         error = answer.get("error")
         if error is None:
             return Stored(answer["stream"], answer["seq"], bool(answer.get("duplicate", False)))
@@ -244,7 +247,10 @@ class Bus:
     async def append(
         self, stream: str, messages: Sequence[WireMessage], *, expected_last: int, deadline_s: float = 10.0
     ) -> int:
-        """Store `messages` in order, pipelined, message i guarded by `expected_last + i`. Ids are not sent.
+        """Store `messages` in order, as many as there are, all guarded by the stream's end. Ids are not sent.
+
+        Not all or nothing: after a failure a leading part may be stored. Where the stream takes atomic batches, that part
+        ends between batches of a thousand; elsewhere every message costs a round trip.
 
         Returns:
             The stream's last sequence.

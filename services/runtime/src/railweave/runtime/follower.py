@@ -213,10 +213,11 @@ class Follower:
                 end = await self._api.message(self.stream, {"last_by_subj": ">"})
             except PermissionRefused:
                 return last_sequence
-            if end is None or not is_inside_batch(end):
+            if end is None or not is_inside_batch(end) or end.sequence < last_sequence:
+                # (the last case: the rest of its batch was stored, and has expired since)
                 return max(last_sequence, end.sequence if end is not None else 0)
             await asyncio.sleep(_BATCH_POLL_S)
-        return last_sequence  # its commit expired or was purged: no batch of a second is still being stored
+        return last_sequence  # its commit was taken away: no batch is still being stored after a second
 
     async def _create(self, name: str) -> dict[str, Any]:
         config: dict[str, Any] = {
