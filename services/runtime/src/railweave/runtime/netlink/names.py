@@ -64,6 +64,8 @@ def device_name(base: str, suffix: str = "") -> str:
         NameRefused: `base` is empty, or the suffix leaves no room.
     """
     whole = f"{base}{suffix}"
+    if not base:
+        raise NameRefused(f"interface name {whole!r}", detail="has nothing before its suffix")
     if _DEVICE.fullmatch(whole) and "~" not in whole:
         return check_device_name(whole)
     digest = hashlib.sha256(base.encode()).digest()
@@ -71,7 +73,7 @@ def device_name(base: str, suffix: str = "") -> str:
     letters = "".join("0123456789abcdefghijklmnopqrstuvwxyz"[code // 36**place % 36] for place in range(_DIGEST_LENGTH))
     room = DEVICE_NAME_LIMIT - len(suffix) - _DIGEST_LENGTH - 1
     stem = _UNFIT.sub("", base).lstrip("._-")[: max(room, 0)]
-    if room < 1 or not base:
+    if room < 1:
         raise NameRefused(f"interface name {whole!r}", detail="cannot be shortened to 15 bytes")
     return check_device_name(f"{stem or 'x'}~{letters}{suffix}")
 

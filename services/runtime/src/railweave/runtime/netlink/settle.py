@@ -6,6 +6,7 @@ EEXIST says that something holds the place, not that it is what was asked for (d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from railweave.runtime.netlink.errors import AlreadyThere, NotThere
 from railweave.runtime.netlink.model import (
@@ -30,7 +31,7 @@ def settle(inside: Namespace, actions: Sequence[Action]) -> list[Exception | Non
     results = inside.execute(actions)
     unsure = [place for place, result in enumerate(results) if isinstance(result, AlreadyThere)]
     doubted = {type(actions[place]) for place in unsure}
-    routes = {route.key() for route in inside.routes()} if AddRoute in doubted else set()
+    routes = _route_keys(inside) if AddRoute in doubted else set()
     rules = {rule.key() for rule in inside.rules()} if AddRule in doubted else set()
     addresses = set(inside.addresses()) if AddAddress in doubted else set()
     for place in unsure:
@@ -45,6 +46,12 @@ def settle(inside: Namespace, actions: Sequence[Action]) -> list[Exception | Non
         if isinstance(result, NotThere) and isinstance(actions[place], _DELETES):
             results[place] = None
     return results
+
+
+def _route_keys(inside: Namespace) -> set[tuple[str, int, str | None, int, int, str]]:
+    """Keys of all routes, each also without its device: it may have been asked for by its gateway alone."""
+    routes = inside.routes()
+    return {route.key() for route in routes} | {replace(route, device=0).key() for route in routes}
 
 
 def settle_all(inside: Namespace, actions: Sequence[Action]) -> None:
