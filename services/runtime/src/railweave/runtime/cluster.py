@@ -127,11 +127,8 @@ class ClusterState:
     # -- questions ------------------------------------------------------------------------------------------------
 
     def node(self, name: NodeName) -> NodeState:
-        """The node's state, made when first heard of."""
-        state = self.nodes.get(name)
-        if state is None:
-            state = self.nodes[name] = NodeState(name)
-        return state
+        """The node's state; an empty one, not kept, where nothing was ever said of it."""
+        return self.nodes.get(name) or NodeState(name)
 
     def vlan_of(self, leaf: LeafName, rail: Rail, segment: int | None = None) -> LeafVlan | None:
         """The VLAN of a leaf for a rail: the shared one, or a segment's."""
@@ -215,16 +212,16 @@ class ClusterState:
             case Placement() | Report() | Grant() | DataRecord():
                 self._fold_on_node(event, sequence, change)
             case NodeHardware():
-                self.node(event.node).hardware = event
+                self._told_of(event.node).hardware = event
                 change.nodes.add(event.node)
             case NodeStorage():
-                self.node(event.node).take_storage(event)
+                self._told_of(event.node).take_storage(event)
                 change.nodes.add(event.node)
             case NodeDesired():
-                self.node(event.node).desired = event
+                self._told_of(event.node).desired = event
                 change.nodes.add(event.node)
             case FabricNode():
-                self.node(event.node).fabric = event
+                self._told_of(event.node).fabric = event
                 change.nodes.add(event.node)
             case Head():
                 nodes = event.nodes
@@ -250,8 +247,14 @@ class ClusterState:
                 return False
         return True
 
+    def _told_of(self, name: NodeName) -> NodeState:
+        state = self.nodes.get(name)
+        if state is None:
+            state = self.nodes[name] = NodeState(name)
+        return state
+
     def _fold_on_node(self, event: Placement | Report | Grant | DataRecord, sequence: int, change: Change) -> None:
-        node = self.node(event.node)
+        node = self._told_of(event.node)
         change.nodes.add(event.node)
         match event:
             case Placement():
