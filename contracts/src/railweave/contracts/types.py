@@ -19,6 +19,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PlainSerializer,
+    WithJsonSchema,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
@@ -308,11 +309,16 @@ def _network(value: str) -> str:
     return str(ipaddress.ip_network(_without_zone(value)))
 
 
-IpInterface = Annotated[str, AfterValidator(_address_with_prefix)]
+def _text_format(name: str) -> WithJsonSchema:
+    # JSON Schema has no format for "IPv4 or IPv6" nor for prefixes: these names are ours, and say what is meant.
+    return WithJsonSchema({"type": "string", "format": name})
+
+
+IpInterface = Annotated[str, AfterValidator(_address_with_prefix), _text_format("ip-with-prefix")]
 """An address with its prefix length, `10.64.0.18/26`."""
-IpAddress = Annotated[str, AfterValidator(_address)]
+IpAddress = Annotated[str, AfterValidator(_address), _text_format("ip")]
 """An address, IPv4 or IPv6."""
-IpNetwork = Annotated[str, AfterValidator(_network)]
+IpNetwork = Annotated[str, AfterValidator(_network), _text_format("ip-network")]
 """A network without host bits, `10.64.0.0/26`."""
 SourceUri = Annotated[str, Field(pattern=r"^(file|http|https|s3|hf|path):[^\x00-\x1f\x7f]+$", max_length=2048)]
 """Where a dataset comes from: `file:`, `http:`, `https:`, `s3:`, `hf:` or `path:`."""
