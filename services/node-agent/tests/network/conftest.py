@@ -164,7 +164,7 @@ def worlds(kind: str) -> Iterator[World]:
                 kernel.delete_netns(name)
 
 
-@pytest.fixture(params=["linux", "memory", "memory-physical"])
+@pytest.fixture(params=[pytest.param("linux", marks=pytest.mark.kernel), "memory", "memory-physical"])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """Every kernel in turn: the contract."""
     yield from worlds(request.param)

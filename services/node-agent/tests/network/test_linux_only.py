@@ -14,6 +14,8 @@ import pytest
 from railweave.node_agent.network import StepFailed, VethNetwork
 from railweave.runtime.netlink import NetnsGone
 
+pytestmark = pytest.mark.kernel
+
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))

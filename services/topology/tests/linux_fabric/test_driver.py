@@ -24,6 +24,8 @@ from railweave.runtime.netlink import (
 )
 from railweave.topology.linux_fabric import FabricRefused, FabricStepKind, plan, port
 
+pytestmark = pytest.mark.kernel
+
 
 def tamper(name, actions):
     with LinuxKernel().open(f"/run/netns/{name}") as inside:

@@ -42,7 +42,7 @@ def plan(desired: FabricPlan, observed: Observed) -> list[FabricStep]:
             if there.mark:
                 raise FabricRefused(f"the namespace {name} is that of {there.mark.removeprefix(MARK)}")
             steps.append(FabricStep(FabricStepKind.NETNS, name, value=state.mark))
-        steps += _netns_steps(name, state, there)
+        steps += _netns_steps(name, state, there, observed)
     for name, there in observed.items():
         if there is not None and name not in wanted and there.mark and not _ports(there):
             steps.append(FabricStep(FabricStepKind.DROP_NETNS, name))
@@ -69,7 +69,7 @@ def _ports(state: NetnsState) -> int:
     return sum(device.ports for device in state.devices.values())
 
 
-def _netns_steps(name: str, state: NetnsState, there: NetnsState) -> Iterator[FabricStep]:
+def _netns_steps(name: str, state: NetnsState, there: NetnsState, observed: Observed) -> Iterator[FabricStep]:
     clash = state.devices.keys() & there.foreign
     if clash:
         raise FabricRefused(f"{name}: the device {min(clash)} is there and not ours")
@@ -86,6 +86,10 @@ def _netns_steps(name: str, state: NetnsState, there: NetnsState) -> Iterator[Fa
         if found is not None and (found.kind != device.kind or (found.mark and found.mark != device.mark)):
             yield FabricStep(FabricStepKind.DROP_DEVICE, name, device_name)
             found = None
+        if found is not None and device.peer is not None and not _is_there(device.peer, observed):
+            # The other end's namespace is dying, and takes this end with it in its own time: do not wait for that.
+            yield FabricStep(FabricStepKind.DROP_DEVICE, name, device_name)
+            found = None
         yield from _device_steps(name, device_name, device, found)
     for to, via in there.routes.items():
         if state.routes.get(to) != via:
@@ -93,6 +97,11 @@ def _netns_steps(name: str, state: NetnsState, there: NetnsState) -> Iterator[Fa
     for to, via in state.routes.items():
         if there.routes.get(to) != via:
             yield FabricStep(FabricStepKind.ROUTE, name, value=f"{to} via {via}")
+
+
+def _is_there(end: tuple[str, str], observed: Observed) -> bool:
+    state = observed.get(end[0])
+    return state is not None and end[1] in state.devices
 
 
 def _device_steps(netns: str, name: str, device: DeviceState, found: DeviceState | None) -> Iterator[FabricStep]:
