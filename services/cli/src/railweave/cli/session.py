@@ -1,0 +1,181 @@
+"""A command's connection: asks services, reads the record, and says every failure as one a user can act on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from railweave.cli.exits import CommandFailed, Exit
+from railweave.cli.where import settings_for
+from railweave.contracts import ContractError, StoredMessage
+from railweave.contracts.client import (
+    JobNotStarting,
+    JobPublisher,
+    Link,
+    NotAnswered,
+    NotStored,
+    QueryFailed,
+    Refused,
+    StillWaiting,
+    Unreachable,
+    ask,
+)
+from railweave.runtime.bus import Bus
+from railweave.runtime.bus_settings import bus_settings
+from railweave.runtime.cluster import STREAMS, ClusterState
+from railweave.runtime.errors import (
+    BusError,
+    BusUnavailable,
+    OutcomeUnknown,
+    PermissionRefused,
+    PublishRefused,
+    StaleFence,
+    StreamMissing,
+)
+from railweave.runtime.settings import Settings
+from railweave.runtime.view import FILTERS
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+_CONNECT_PATIENCE_S = 3.0
+_READ_PATIENCE_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a command is to go, as its global options say."""
+
+    nats: str | None = None
+    config: Path | None = None
+    _settings: list[Settings] = field(default_factory=list)
+
+    def settings(self) -> Settings:
+        """The settings, read once; raises CommandFailed."""
+        if not self._settings:
+            self._settings.append(settings_for(self.nats, self.config))
+        return self._settings[0]
+
+
+class Session:
+    """An open connection."""
+
+    def __init__(self, settings: Settings, bus: Bus) -> None:
+        self.settings = settings
+        self.bus = bus
+        self.link = Link(bus.connection.client)
+        self.jobs = JobPublisher(bus.connection.client)
+
+    async def ask(self, subject: str, question: BaseModel, answer: type[M], *, timeout_s: float = 5.0) -> M:
+        """Ask a service; raises what `railweave.contracts.client.ask` raises."""
+        return await ask(self.link, subject, question, answer, timeout=timeout_s)
+
+    async def cluster(self, streams: Sequence[str] = STREAMS) -> ClusterState:
+        """What the named streams say now, folded.
+
+        Raises:
+            StreamMissing: nothing was ever set up there.
+            CommandFailed: they could not be read in time.
+        """
+        state = ClusterState()
+
+        def take(messages: Sequence[StoredMessage]) -> None:
+            for message in messages:
+                state.apply(message)
+
+        async with contextlib.AsyncExitStack() as stack:
+            followers = []
+            for stream in streams:
+                await self.bus.stream_state(stream)
+                follower = self.bus.follow(stream, FILTERS[stream], take, on_reset=lambda _cause: None)
+                followers.append(await stack.enter_async_context(follower))
+            try:
+                for follower in followers:
+                    await follower.wait_ready(_READ_PATIENCE_S)
+            except TimeoutError:
+                raise CommandFailed(
+                    f"could not read {', '.join(streams)} within {_READ_PATIENCE_S:g} s",
+                    Exit.UNREACHABLE,
+                    remedy="`railweave doctor` looks at NATS and its streams",
+                ) from None
+        return state
+
+
+@contextlib.asynccontextmanager
+async def connected(target: Target) -> AsyncIterator[Session]:
+    """A session; raises CommandFailed where NATS is not there."""
+    settings = target.settings()
+    options = replace(bus_settings(settings), connect_patience_s=_CONNECT_PATIENCE_S)
+    async with await Bus.connect(options) as bus:
+        yield Session(settings, bus)
+
+
+def run(work: Coroutine[object, object, T]) -> T:
+    """Run a command's coroutine; every failure that has a name becomes CommandFailed."""
+    with failures_named():
+        return asyncio.run(work)
+
+
+@contextlib.contextmanager
+def failures_named() -> Iterator[None]:
+    """Turn the failures of clients and bus into CommandFailed."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        raise named(group.exceptions[0]) from group
+    except (ContractError, BusError, StillWaiting, *_CLIENT_ERRORS) as error:
+        raise named(error) from error
+
+
+_CLIENT_ERRORS = (Unreachable, NotAnswered, NotStored, Refused, QueryFailed, JobNotStarting)
+
+
+def named(error: Exception) -> Exception:  # noqa: PLR0911 - one return a kind of failure
+    """The failure as a user should see it; what has no name stays as it is."""
+    match error:
+        case ContractError():
+            return CommandFailed(error.reason, Exit.USAGE, field=error.field)
+        case Unreachable() | BusUnavailable():
+            return CommandFailed(
+                str(error),
+                Exit.UNREACHABLE,
+                remedy="is NATS running? `railweave up` starts a local stack; --nats URL or "
+                "RAILWEAVE_NATS__SERVERS names another",
+            )
+        case NotAnswered():
+            return CommandFailed(
+                str(error), Exit.UNREACHABLE, remedy="`railweave doctor` says which service is missing"
+            )
+        case StillWaiting():
+            return CommandFailed(str(error), Exit.TIMED_OUT, remedy=f"`railweave why {error.job.partition('#')[0]}`")
+        case JobNotStarting():
+            return CommandFailed(str(error), Exit.ANSWER_IS_NO, remedy=_first_remedy(error))
+        case QueryFailed():
+            codes = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 503: Exit.UNREACHABLE}
+            return CommandFailed(error.description, codes.get(error.code, Exit.FAILED))
+        case StaleFence():
+            return CommandFailed(
+                "somebody else changed it at the same moment", Exit.CHANGED_MEANWHILE, remedy="look, and try again"
+            )
+        case StreamMissing():
+            return CommandFailed(
+                str(error), Exit.FAILED, remedy="start the jobs service, which makes the streams, or `railweave up`"
+            )
+        case PermissionRefused() | PublishRefused() | Refused():
+            return CommandFailed(
+                str(error), Exit.FAILED, remedy="use a NATS user with this right (RAILWEAVE_NATS__USER)"
+            )
+        case OutcomeUnknown() | NotStored():
+            return CommandFailed(str(error), Exit.UNREACHABLE, remedy="repeat the command: what was stored counts once")
+        case _:
+            return error
+
+
+def _first_remedy(error: JobNotStarting) -> str | None:
+    return next((reason.remedy for reason in error.reasons if reason.remedy), None)
