@@ -249,8 +249,8 @@ class Bus:
     ) -> int:
         """Store `messages` in order, as many as there are, all guarded by the stream's end. Ids are not sent.
 
-        Not all or nothing: after a failure a leading part may be stored. Where the stream takes atomic batches, that part
-        ends between batches of a thousand; elsewhere every message costs a round trip.
+        Not all or nothing: after a failure a leading part may be stored. Where the stream takes atomic batches, that
+        part ends between batches of a thousand; elsewhere every message costs a round trip.
 
         Returns:
             The stream's last sequence.

@@ -77,7 +77,10 @@ class DeadLetters:
         return stored
 
     async def entries(self, *, from_sequence: int = 1, limit: int = 1000) -> list[DeadEntry]:
-        """The oldest `limit` dead letters from `from_sequence` on, and advisories of messages nobody buried."""
+        """The oldest `limit` dead letters from `from_sequence` on, and advisories of messages nobody buried.
+
+        An advisory names the durable consumer: it is listed for the service of that name.
+        """
         found: list[DeadEntry] = []
         subject = f"rw.dead.{encode_token(self.service)}" if self.service else "rw.dead.>"
         async for message in self._walk(subject, from_sequence):
@@ -90,7 +93,8 @@ class DeadLetters:
         told = 0
         async for message in self._walk(_MAX_DELIVERIES, from_sequence):
             entry = _advisory(message)
-            if entry is not None and (entry.stream, entry.original_sequence) not in buried:
+            is_ours = entry is not None and (not self.service or entry.service == self.service)
+            if entry is not None and is_ours and (entry.stream, entry.original_sequence) not in buried:
                 found.append(entry)
             told += 1
             if told >= limit:

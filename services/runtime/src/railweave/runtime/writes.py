@@ -3,10 +3,10 @@
 No `Nats-Msg-Id` goes with either: in a batch a repeated id refuses the whole batch, and in an append the fence already
 makes a repeat harmless. After an unknown outcome the head tells what was stored.
 
-An append is never a pipeline of single guarded writes. Their sequences do not fence it: where message i is refused because
-another writer came before it, the stream ends just where message i+1 expects, which is then stored behind the other's.
-Chaining them by `Nats-Expected-Last-Msg-Id` would, but its refusal (10070) wedges a replicated stream of nats-server 2.15.1
-for good. So many go as atomic batches, and few one after the other, each awaited.
+An append is never a pipeline of single guarded writes. Their sequences do not fence it: where message i is refused
+because another writer came before it, the stream ends just where message i+1 expects, which is then stored behind the
+other's. Chaining them by `Nats-Expected-Last-Msg-Id` would, but its refusal (10070) wedges a replicated stream of
+nats-server 2.15.1 for good. So many go as atomic batches, and few one after the other, each awaited.
 """
 
 from __future__ import annotations
