@@ -17,7 +17,7 @@ from railweave_testing.clusters import GIB, ClusterBuilder, cached
 N1 = NodeName("n1")
 
 
-def make(model: type[Any], **fields: Any) -> Any:
+def make(model: type[Any], /, **fields: Any) -> Any:
     return model.model_validate(fields, strict=False)
 
 
