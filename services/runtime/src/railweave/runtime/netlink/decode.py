@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import struct
 
@@ -27,7 +28,8 @@ def _text(raw: bytes) -> str:
 
 
 def _ip(raw: bytes) -> str:
-    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
+    # IPv6 as Python spells it, everywhere: the C library writes ::ffff:0:0 as ::ffff:0.0.0.0, which would be drift.
+    return socket.inet_ntop(socket.AF_INET, raw) if len(raw) == 4 else str(ipaddress.IPv6Address(raw))
 
 
 def link_of(payload: bytes) -> Link:

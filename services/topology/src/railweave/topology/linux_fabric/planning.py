@@ -79,23 +79,25 @@ def _netns_steps(name: str, state: NetnsState, there: NetnsState, observed: Obse
     for device_name, device in there.devices.items():
         if device_name not in state.devices and device.mark and not device.ports:
             yield FabricStep(FabricStepKind.DROP_DEVICE, name, device_name)
+    is_disturbed = False
     for device_name, device in state.devices.items():
         found = there.devices.get(device_name)
         if found is not None and found.kind != device.kind and not found.mark:
             raise FabricRefused(f"{name}: the device {device_name} is there and no {device.kind} of ours")
         if found is not None and (found.kind != device.kind or (found.mark and found.mark != device.mark)):
             yield FabricStep(FabricStepKind.DROP_DEVICE, name, device_name)
-            found = None
+            found, is_disturbed = None, True
         if found is not None and device.peer is not None and not _is_there(device.peer, observed):
             # The other end's namespace is dying, and takes this end with it in its own time: do not wait for that.
             yield FabricStep(FabricStepKind.DROP_DEVICE, name, device_name)
-            found = None
+            found, is_disturbed = None, True
         yield from _device_steps(name, device_name, device, found)
     for to, via in there.routes.items():
         if state.routes.get(to) != via:
             yield FabricStep(FabricStepKind.DROP_ROUTE, name, value=f"{to} via {via}")
     for to, via in state.routes.items():
-        if there.routes.get(to) != via:
+        # A device that is made anew takes its routes with it, though they were observed; adding twice is no harm.
+        if is_disturbed or there.routes.get(to) != via:
             yield FabricStep(FabricStepKind.ROUTE, name, value=f"{to} via {via}")
 
 
