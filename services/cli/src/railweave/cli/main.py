@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from railweave.cli.commands import cluster, doctor, events, jobs, nodes
+from railweave.cli.commands import cluster, doctor, events, jobs, nodes, stack
 from railweave.cli.exits import CommandFailed
 from railweave.cli.output import print_error
 from railweave.cli.session import Target
@@ -82,6 +82,8 @@ app.command(rich_help_panel=_CLUSTER)(cluster.datasets)
 app.command(rich_help_panel=_CLUSTER)(cluster.tenants)
 app.add_typer(events.deadletters, name="deadletters", rich_help_panel=_LOOK)
 app.command(rich_help_panel=_LOOK)(doctor.doctor)
+app.command(rich_help_panel=_LOCAL)(stack.up)
+app.command(rich_help_panel=_LOCAL)(stack.down)
 
 
 def main() -> None:
