@@ -133,6 +133,8 @@ RICH: dict[str, dict[str, Any]] = {
         "updated_revision": 2,
         "requeue": True,
         "outcome": "lost",
+        "started": True,
+        "namespaces": [{"worker": 0, "netns": "/run/netns/llama-0"}],
         "claims": [CLAIM],
     },
     "railweave.placement.v1": HELD_PLACEMENT,
@@ -279,6 +281,7 @@ RICH: dict[str, dict[str, Any]] = {
             {"rail": 0, "leaf": "leaf-r0-p1", "port": "Ethernet12", "slot": 1},
             {"rail": 1, "leaf": "leaf-r1-p1", "port": "Ethernet12", "slot": 1},
         ],
+        "former": [{"rail": 1, "leaf": "leaf-r1-p2", "port": "Ethernet4", "slot": 9}],
     },
     "railweave.fabric.leaf.v1": {
         "leaf": "leaf-r0-p1",
