@@ -16,7 +16,7 @@ from railweave.contracts.wire import WireMessage
 from railweave.runtime.bus import Bus, BusSettings
 from railweave.runtime.errors import BusClosed, BusUnavailable, NoResponders, PermissionRefused, PublishRefused
 from railweave.runtime.local_servers import LocalNatsServer
-from railweave_testing.buses import CountingObserver, connected, eventually, own_stream
+from railweave_testing.buses import CountingObserver, connected, eventually, frozen, own_stream
 from railweave_testing.servers import running_nats
 
 _USERS = """
@@ -80,12 +80,11 @@ async def test_frozen_broker_is_noticed_and_found_again(fresh_nats_server: Local
     """Row 14: pings notice; closing the old link does not wait for the dead peer."""
     async with connected(fresh_nats_server, ping_interval_s=0.3, connect_timeout_s=0.5) as bus:
         # Bytes the frozen broker will not read, which a plain close would wait for.
-        fresh_nats_server.pause()
-        with contextlib.suppress(BusUnavailable):
-            for _ in range(40):
-                await bus.connection.publish("t.nobody", b"x" * 500_000, "", None)
-        await eventually(lambda: not bus.is_up, 3.0)
-        fresh_nats_server.resume()
+        async with frozen(fresh_nats_server):
+            with contextlib.suppress(BusUnavailable):
+                for _ in range(40):
+                    await bus.connection.publish("t.nobody", b"x" * 500_000, "", None)
+            await eventually(lambda: not bus.is_up, 5.0)
         await bus.wait_up(5)
         await bus.barrier()
 
@@ -96,9 +95,8 @@ async def test_twenty_seconds_of_frozen_broker_with_the_settings_of_production(
 ) -> None:
     """Row 14, as written: reconnected less than 30 s after."""
     async with connected(fresh_nats_server) as bus:
-        fresh_nats_server.pause()
-        await asyncio.sleep(20)
-        fresh_nats_server.resume()
+        async with frozen(fresh_nats_server):
+            await asyncio.sleep(20)
         await bus.wait_up(30)
         await bus.barrier(30)
 

@@ -13,7 +13,7 @@ from railweave.runtime.bus import Bus
 from railweave.runtime.history import ResetCause
 from railweave.runtime.local_servers import LocalNatsServer
 from railweave.runtime.streams import StreamSpec
-from railweave_testing.buses import CountingObserver, Heard, OwnStream, connected, eventually, own_stream
+from railweave_testing.buses import CountingObserver, Heard, OwnStream, connected, eventually, frozen, own_stream
 
 _SETTLED_S = 0.4  # what is acknowledged less than this before a kill may be lost (finding 2)
 
@@ -45,9 +45,8 @@ async def test_frozen_broker_only_delays(fresh_nats_server: LocalNatsServer) -> 
         heard = Heard()
         async with bus.follow(stream.name, [], heard.on_messages, on_reset=heard.on_reset) as follower:
             await follower.wait_ready(5)
-            fresh_nats_server.pause()
-            await asyncio.sleep(2.5)
-            fresh_nats_server.resume()
+            async with frozen(fresh_nats_server):
+                await asyncio.sleep(2.0)
             await bus.publish(stream.message("after", "a", "id-after"), deadline_s=10)
             await eventually(lambda: stream.subject("after") in heard.latest, 5)
         assert heard.resets == []
@@ -59,9 +58,8 @@ async def test_short_freeze_that_nobody_noticed_loses_nothing(fresh_nats_server:
         heard = Heard()
         async with bus.follow(stream.name, [], heard.on_messages, on_reset=heard.on_reset) as follower:
             await follower.wait_ready(5)
-            fresh_nats_server.pause()
-            await asyncio.sleep(0.8)
-            fresh_nats_server.resume()
+            async with frozen(fresh_nats_server):
+                await asyncio.sleep(0.6)
             await bus.publish_many(stream.messages(50))
             await eventually(lambda: len(heard.messages) == 50, 5)
         assert heard.sequences == list(range(1, 51))

@@ -13,7 +13,7 @@ from railweave.runtime.bus import Bus
 from railweave.runtime.lease import LeaderLease
 from railweave.runtime.local_servers import LocalNatsServer
 from railweave.runtime.streams import LEASES, STREAMS
-from railweave_testing.buses import connected, eventually
+from railweave_testing.buses import connected, eventually, frozen
 
 _TTL_S = 1.0
 
@@ -38,7 +38,7 @@ async def test_first_becomes_the_holder_and_the_second_waits(leases: Bus, reques
     async with first:
         await asyncio.wait_for(first.wait_acquired(), 2)
         async with second:
-            await asyncio.sleep(2.5 * _TTL_S)
+            await asyncio.sleep(2.0 * _TTL_S)
             assert first.is_held
             assert not second.is_held
             assert second.current_holder == "one"
@@ -79,7 +79,7 @@ async def test_renewing_keeps_it_beyond_the_ttl(leases: Bus, request: pytest.Fix
     lease = LeaderLease(leases, _name(request), "one", _TTL_S, on_lost=lambda: lost.append(time.monotonic()))
     async with lease:
         await asyncio.wait_for(lease.wait_acquired(), 2)
-        for _ in range(30):
+        for _ in range(22):
             await asyncio.sleep(0.1)
             assert lease.is_held
         assert lost == []
@@ -96,8 +96,8 @@ async def test_never_two_holders_at_once_over_many_changes(
         ]
         runs = [asyncio.create_task(candidate.run()) for candidate in candidates]
         holders: set[str] = set()
-        until = time.monotonic() + 5
-        kill_at = time.monotonic() + 0.8
+        until = time.monotonic() + 3.5
+        kill_at = time.monotonic() + 0.5
         while time.monotonic() < until:
             held = [candidate for candidate in candidates if candidate.is_held]
             assert len(held) <= 1
@@ -107,7 +107,7 @@ async def test_never_two_holders_at_once_over_many_changes(
                 runs[place].cancel()  # a crash
                 candidates[place] = LeaderLease(leases, name, f"{held[0].holder}'", 0.6)
                 runs[place] = asyncio.create_task(candidates[place].run())
-                kill_at = time.monotonic() + 0.8
+                kill_at = time.monotonic() + 0.5
             await asyncio.sleep(0.01)
         for run in runs:
             run.cancel()
@@ -123,14 +123,14 @@ async def test_holder_cut_off_from_the_broker_steps_down_by_its_own_clock(
         lease = LeaderLease(bus, _name(request), "one", _TTL_S)
         async with lease:
             await asyncio.wait_for(lease.wait_acquired(), 2)
-            fresh_nats_server.pause()
-            paused = time.monotonic()
-            await asyncio.wait_for(lease.wait_lost(), 3)
-            assert time.monotonic() - paused < 1.6 * _TTL_S
-            fresh_nats_server.resume()
+            async with frozen(fresh_nats_server):
+                paused = time.monotonic()
+                await asyncio.wait_for(lease.wait_lost(), 5)
+                assert time.monotonic() - paused < 2.0 * _TTL_S
             await asyncio.wait_for(lease.wait_acquired(), 5)
 
 
+@pytest.mark.long
 async def test_broker_killed_and_restarted_leaves_the_holder_in_place(
     fresh_nats_server: LocalNatsServer, request: pytest.FixtureRequest
 ) -> None:

@@ -11,7 +11,7 @@ from railweave.contracts.wire import WireMessage
 from railweave.runtime.bus import Bus
 from railweave.runtime.errors import NotStored, OutcomeUnknown, PublishRefused, StaleFence
 from railweave.runtime.local_servers import LocalNatsServer
-from railweave_testing.buses import OwnStream, connected, own_stream
+from railweave_testing.buses import OwnStream, connected, frozen, own_stream
 
 
 async def test_repeat_under_the_same_id_is_stored_once(bus: Bus) -> None:
@@ -100,13 +100,10 @@ async def test_every_acknowledged_message_of_a_stream_of_kills_is_there_once(
 async def test_frozen_broker_makes_the_outcome_unknown_at_the_deadline(fresh_nats_server: LocalNatsServer) -> None:
     async with connected(fresh_nats_server, request_timeout_s=0.3) as bus:
         stream = await own_stream(bus)
-        fresh_nats_server.pause()
-        try:
+        async with frozen(fresh_nats_server):
             with pytest.raises(OutcomeUnknown) as unknown:
                 await bus.publish(stream.message("k", "a", "id-1"), deadline_s=0.8)
             assert not isinstance(unknown.value, NotStored)
-        finally:
-            fresh_nats_server.resume()
         # It was in fact stored, once, for all its tries; the repeat is known as one.
         assert (await bus.publish(stream.message("k", "a", "id-1"))).duplicate
         assert (await bus.stream_state(stream.name)).messages == 1
@@ -117,12 +114,9 @@ async def test_message_without_an_id_is_not_repeated_once_it_may_be_stored(
 ) -> None:
     async with connected(fresh_nats_server, request_timeout_s=0.3) as bus:
         stream = await own_stream(bus)
-        fresh_nats_server.pause()
-        try:
+        async with frozen(fresh_nats_server):
             with pytest.raises(OutcomeUnknown):
                 await bus.publish(stream.message("k"), deadline_s=5)
-        finally:
-            fresh_nats_server.resume()
         await bus.barrier()
         assert (await bus.stream_state(stream.name)).messages == 1
 

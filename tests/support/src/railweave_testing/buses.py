@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from railweave.contracts.wire import StoredMessage, WireMessage
 from railweave.runtime.bootstrap import bootstrap
@@ -110,6 +111,22 @@ class Heard:
     def latest(self) -> dict[str, str]:
         """The last body of each subject."""
         return {message.subject: message.body.decode() for message in self.messages}
+
+
+@contextlib.asynccontextmanager
+async def frozen(server: LocalNatsServer) -> AsyncIterator[None]:
+    """The broker frozen (SIGSTOP), every thread of it, until the end of the block."""
+    server.pause()
+    try:
+        # The signal returns before the threads have stopped: on a busy machine one may still answer.
+        await eventually(lambda: all(_state(path) == "T" for path in Path(f"/proc/{server.pid}/task").iterdir()))
+        yield
+    finally:
+        server.resume()
+
+
+def _state(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 async def eventually(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:

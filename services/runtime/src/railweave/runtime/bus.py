@@ -62,6 +62,7 @@ class Bus:
         self.replies = Replies(connection)
         self.api = JetStreamApi(connection, self.replies)
         self._writes = GuardedWrites(connection, self.replies)
+        self._rng = random.Random()
 
     @classmethod
     async def connect(
@@ -130,7 +131,7 @@ class Bus:
             headers["Nats-Expected-Stream"] = expected
         loop = asyncio.get_running_loop()
         deadline = loop.time() + deadline_s
-        backoff = Backoff(_RETRY, random.Random())
+        backoff = Backoff(_RETRY, self._rng)
         may_be_stored = False
         while True:
             left_s = max(deadline - loop.time(), 0.001)

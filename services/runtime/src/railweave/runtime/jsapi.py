@@ -46,6 +46,7 @@ class JetStreamApi:
     def __init__(self, connection: Connection, replies: Replies) -> None:
         self._connection = connection
         self._replies = replies
+        self._rng = random.Random()
 
     async def call(
         self, operation: str, body: Mapping[str, Any] | None = None, *, deadline_s: float = 5.0, repeat: bool = True
@@ -65,7 +66,7 @@ class JetStreamApi:
         payload = b"" if body is None else json.dumps(body).encode()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + deadline_s
-        backoff = Backoff(_RETRY, random.Random())
+        backoff = Backoff(_RETRY, self._rng)
         while True:
             left_s = deadline - loop.time()
             try:
