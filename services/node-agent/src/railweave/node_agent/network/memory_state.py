@@ -14,7 +14,7 @@ __all__ = ["KERNEL_PROTOCOL", "Device", "Netns"]
 KERNEL_PROTOCOL = 2
 _MAIN = 254
 _IPV4_DEFAULTS: Mapping[str, int] = {"forwarding": 0, "rp_filter": 0, "arp_announce": 0, "arp_ignore": 0}
-_IPV6_DEFAULTS: Mapping[str, int] = {"accept_ra": 1, "keep_addr_on_down": 0}
+_IPV6_DEFAULTS: Mapping[str, int] = {"accept_dad": 1, "accept_ra": 1, "keep_addr_on_down": 0}
 
 
 @dataclass(eq=False, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from railweave.node_agent.network.model import Observed, VfState, VfWant, WorkerState
+from railweave.node_agent.network.routes import IPV6_SETTINGS
 from railweave.node_agent.network.session import Session
 from railweave.runtime.netlink import Link, Namespace, NetnsGone, NetnsRef, family_of, vlan_bridge_name
 
@@ -114,8 +115,5 @@ def _with_ipv6(state: VfState, inside: Namespace, worker: WorkerState) -> VfStat
     """IPv6 settings are files, one read each: only for those who have such an address."""
     if state.where != "worker" or not any(family_of(a) == 6 for a in worker.addresses.get(state.key, ())):
         return state
-    values = {f"ipv6/{name}": int(inside.sysctl(f"ipv6/conf/{state.name}/{name}")) for name in IPV6_NAMES}
+    values = {f"ipv6/{name}": int(inside.sysctl(f"ipv6/conf/{state.name}/{name}")) for name in IPV6_SETTINGS}
     return replace(state, settings={**state.settings, **values})
-
-
-IPV6_NAMES = ("accept_ra", "keep_addr_on_down")

@@ -17,7 +17,7 @@ from railweave.node_agent.network.model import VfWant
 from railweave.runtime.netlink import GUARD_METRIC, Route, check_device_name, family_of
 from railweave.runtime.netlink.errors import NameRefused
 
-__all__ = ["ARP_SETTINGS", "MAIN_METRIC", "MAIN_TABLE", "check_wants", "routes_of", "settings_of"]
+__all__ = ["ARP_SETTINGS", "IPV6_SETTINGS", "MAIN_METRIC", "MAIN_TABLE", "check_wants", "routes_of", "settings_of"]
 
 MAIN_METRIC: Final = 4096
 """Metric of rail 0's default route in `main`; rail k has k more. Worse than any that a runtime sets."""
@@ -26,7 +26,10 @@ ARP_SETTINGS: Final[Mapping[str, int]] = {"arp_ignore": 1, "arp_announce": 2, "r
 """Answer ARP only for an interface's own address, ask with it, and check sources loosely: with several NICs in one
 subnet Linux otherwise answers from whichever it likes (ARP flux, NCCL#1269). A namespace starts with 0s."""
 
-_IPV6_SETTINGS: Final[Mapping[str, int]] = {"accept_ra": 0, "keep_addr_on_down": 1}
+IPV6_SETTINGS: Final[Mapping[str, int]] = {"accept_dad": 0, "accept_ra": 0, "keep_addr_on_down": 1}
+"""No duplicate detection (addresses are exclusive claims; it takes a second or two in which nothing can be sent), no
+routes from router advertisements past our rules, and addresses that stay over a link flap as IPv4's do."""
+
 MAIN_TABLE: Final = 254
 _RESERVED_TABLES: Final = frozenset({0, 252, 253, 254, 255})
 _IPV6_MINIMUM_MTU: Final = 1280
@@ -55,7 +58,7 @@ def settings_of(want: VfWant) -> dict[str, int]:
     """The per-device settings, IPv6 ones with an `ipv6/` before their name; to be set before the device goes up."""
     settings = dict(ARP_SETTINGS)
     if any(family_of(address) == 6 for address in want.addresses):
-        settings |= {f"ipv6/{name}": value for name, value in _IPV6_SETTINGS.items()}
+        settings |= {f"ipv6/{name}": value for name, value in IPV6_SETTINGS.items()}
     return settings
 
 

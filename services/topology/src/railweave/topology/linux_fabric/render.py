@@ -33,6 +33,8 @@ MARK = "railweave-fabric/"
 SETTINGS: Mapping[str, str] = {
     "ipv4/ip_forward": "1",
     "ipv6/conf/all/forwarding": "1",
+    # For devices made later. A link-local address that waits for duplicates cannot ask for neighbours for a second.
+    "ipv6/conf/default/accept_dad": "0",
     # Loose: two directions of a flow may take two spines; strict would drop one of them.
     "ipv4/conf/all/rp_filter": "2",
     "ipv4/conf/all/send_redirects": "0",
