@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -106,7 +106,7 @@ async def _serve(stack: LocalStack) -> None:
         raise CommandFailed(f"{ended} ended by itself", remedy=f"the logs are in {stack.directory / 'log'}")
 
 
-async def _until(stack: LocalStack, stopping: asyncio.Future[bool]) -> str:
+async def _until(stack: LocalStack, stopping: asyncio.Future[Literal[True]]) -> str:
     """Wait until asked to stop, or until a part ends by itself: its name."""
     watching = asyncio.ensure_future(stack.wait_ended())
     try:
