@@ -164,7 +164,7 @@ def ping(host: Host, target: str, source: str | None, count: int = 20) -> int:
 
 
 def wait_for_link(host: Host, rail: int) -> None:
-    """The leaf's bridge lets a port that came back forward when the kernel's link watch says so: up to a second later."""
+    """The bridge lets a port that came back forward when the kernel's link watch says so: up to a second later."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         gateways = (f"10.{host.leaf}.{rail}.1", f"fd00:{host.leaf + 1}:{rail + 1}::1")
