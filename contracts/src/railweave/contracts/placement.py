@@ -197,6 +197,8 @@ class Placement(Event, RunDocument):
     """With the message's stream sequence this is the fence."""
     round: Round
     commit: str
+    submitted_at: UtcTime | None = None
+    """The stream's time of `submitted`: orders runs under one name, also after the record was lost."""
     requires: tuple[str, ...] = ()
     """Features an agent must have; one without refuses the placement."""
     tenant: TenantName = TenantName("default")

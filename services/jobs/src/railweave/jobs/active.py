@@ -74,6 +74,7 @@ class ActiveCommitter:
         self._bus = bus
         self._state = state
         self._clock = clock
+        self._is_suspect = is_suspect
         self._instance = instance
         self.committer = Committer(state, config, instance)
         self._inputs: deque[Input] = deque()
@@ -201,6 +202,7 @@ class ActiveCommitter:
             epoch=record.epoch,
             last_sequence=record.last_sequence,
             now=self._clock.now(),
+            is_suspect=self._is_suspect,
         )
         await self._carry_out(effects, recorder)
         self._inputs.extendleft(reversed(reports))

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from railweave.contracts.envelope import Event
 from railweave.contracts.identity import JobKey, JobRun
+from railweave.contracts.inventory import Report
 from railweave.contracts.job import JobSpec, LiveRun
 from railweave.contracts.placement import Head, JobState, Placement, PlacementState
 from railweave.contracts.reasons import Lack, Reason
@@ -82,6 +83,10 @@ class Book:
     """Placements of runs that are over, being undone on a node whose journal still had them."""
     successors: list[Submission | Ending] = field(default_factory=list)
     """Runs whose predecessor under the same name has just ended."""
+    settling_until: datetime | None = None
+    """While set, nothing new is placed: the record may lack what nodes hold (recovery.settle)."""
+    deferred: list[Report] = field(default_factory=list)
+    """Reports that count only after settling."""
     freed: set[Lack] = field(default_factory=set)
     kept: Kept | None = None
     counts: Counts = field(default_factory=Counts)
@@ -137,7 +142,7 @@ class Book:
             uid=job.run.uid,
             state=job.state,
             epoch=self.epoch,
-            round=Round(job.round),
+            round=Round(max(job.round, 1)),
             commit=job.commit or self.next_commit(),
             spec=job.spec,
             submitted_at=job.submitted_at,

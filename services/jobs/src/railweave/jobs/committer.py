@@ -68,9 +68,11 @@ class Committer:
         epoch: int,
         last_sequence: int,
         now: datetime,
+        is_suspect: bool = False,
     ) -> list[Effect]:
         """Fold the record and take up what was left.
 
+        `is_suspect`: the record was seen to be lost or put back; wait for the nodes' journals before placing anything.
         `epoch` 0: there is no epoch record; this is a cold start, and one is stored before anything else.
         """
         book = self.book
@@ -81,6 +83,9 @@ class Committer:
             )
             cause = EpochCause.COLD_START if seen else EpochCause.BOOTSTRAP
             recovery.raise_epoch(book, seen, cause, "the record holds no epoch")
+            recovery.settle(book)
+        elif is_suspect:
+            recovery.settle(book)
         known = list(heads)
         recovery.fold(book, [head for head, _, _ in known], placements)
         for node in list(book.state.nodes.values()):
@@ -102,6 +107,7 @@ class Committer:
             case Report(state=ReportState.ORPHAN):
                 recovery.take_orphan(book, happened)
             case Report():
+                recovery.raise_above(book, happened.fence, happened.node)
                 lifecycle.take_report(book, happened)
             case NodeDesired():
                 lifecycle.take_node(book, happened)
@@ -135,6 +141,7 @@ class Committer:
         lifecycle.take_time(self.book)
         recovery.release_missing(self.book)
         recovery.judge_orphans(self.book)
+        recovery.end_settling(self.book)
         recovery.forget_finished(self.book)
 
     def wake(self, now: datetime) -> list[Effect]:

@@ -64,9 +64,16 @@ class Ledger:
         self._holds: dict[NodeName, dict[JobRun, Hold]] = {}
 
     def conflicts(
-        self, run: JobRun, placements: Sequence[Placement], job_claims: Iterable[Claim] = ()
+        self,
+        run: JobRun,
+        placements: Sequence[Placement],
+        job_claims: Iterable[Claim] = (),
+        *,
+        but_on: NodeName | None = None,
     ) -> list[Conflict]:
         """Return what does not fit if a run took these placements; empty means that all of it does.
+
+        `but_on`: a node on which what the run holds now is replaced, and so does not count.
 
         Claims of the run's own earlier rounds are gone by then: a round is proposed after the last one was released.
         """
@@ -78,14 +85,19 @@ class Ledger:
             if claim.kind == ClaimKind.CACHE_BYTES:
                 continue
             if claim.amount is None:
-                if key in self._exclusive or key in wanted_exclusive:
-                    holder = self._exclusive.get(key, run)
-                    found.append(Conflict(claim.kind, claim.key, 1, 0, (holder,)))
+                holder = self._exclusive.get(key)
+                is_own = but_on is not None and holder == run
+                if (holder is not None and not is_own) or key in wanted_exclusive:
+                    found.append(Conflict(claim.kind, claim.key, 1, 0, (holder or run,)))
                 wanted_exclusive.add(key)
             else:
                 wanted_amounts[key] = wanted_amounts.get(key, 0) + claim.amount
         for key, needed in wanted_amounts.items():
-            taken = self._amounts.get(key, {})
+            taken = {
+                holder: amount
+                for holder, amount in self._amounts.get(key, {}).items()
+                if but_on is None or holder != (run, but_on)
+            }
             free = self._capacity(*key) - sum(taken.values())
             if needed > free:
                 holders = tuple(dict.fromkeys(holder for holder, _ in taken))

@@ -204,6 +204,8 @@ def take_report(book: Book, report: Report) -> None:
         book.counts.stale_reports += 1
         return
     match report.state:
+        case ReportState.PREPARED | ReportState.ATTACHED if job.state is JobState.RELEASING:
+            _insist(book, job, report, held)
         case ReportState.PREPARED:
             _take_prepared(book, job, report.node)
         case ReportState.ATTACHED:
@@ -219,6 +221,15 @@ def take_report(book: Book, report: Report) -> None:
 def _answers(report: Report, placement: Placement, sequence: int) -> bool:
     """Whether a report is about this write or a later one. Sequences may have started over: epochs go first."""
     return report.fence >= Fence(placement.epoch, sequence)
+
+
+def _insist(book: Book, job: Job, report: Report, held: StoredPlacement) -> None:
+    """A node holds on to something later than its release: the record was put back in between. Write the release again.
+
+    Without it the node would refuse the older release for ever.
+    """
+    if report.fence > Fence(held.placement.epoch, held.sequence):
+        book.rewrite_placements(job, {"state": PlacementState.RELEASING}, (report.node,))
 
 
 def _take_prepared(book: Book, job: Job, node: NodeName) -> None:
@@ -288,6 +299,9 @@ def _take_undone(book: Book, job: Job, report: Report, held: StoredPlacement) ->
         if _answers(report, held.placement, held.sequence):
             take_undone(book, job, report.node)
         return
+    if book.settling_until is not None:
+        book.deferred.append(report)
+        return
     # The node says it undid something we still want: the record was put back to before its release.
     reason = Reason(
         code=ReasonCode.NODE_NOT_ATTACHED, text=f"{report.node} holds nothing of it any more", node=report.node
@@ -322,7 +336,7 @@ def take_time(book: Book) -> None:
 
 
 def _check_deadline(book: Book, job: Job, since: JobState, wanted: ReportState) -> None:
-    if job.spec is None:
+    if job.spec is None or job.is_adopted:
         return
     limit = job.spec.prepare_deadline_s if wanted is ReportState.PREPARED else job.spec.attach_deadline_s
     began = job.times.get(since, book.now)

@@ -38,7 +38,7 @@ class CommitterConfig:
     keep_nodes_after_s: float = 20.0
     """The first waiting gang gets freed nodes kept for it after this."""
     snapshot_grace_s: float = 60.0
-    orphan_grace_s: float = 5.0
+    orphan_grace_s: float = 2.0
     """How long an orphan waits for its job's record or snapshot before it is judged."""
     tombstone_ttl_s: int = 8 * 86_400
     """Longer than JOBS keeps messages: a redelivered `submitted` must find its end."""
@@ -94,6 +94,8 @@ class Job:
     """A newer run under the same name, which waits for this one to be released."""
     retry_at: datetime | None = None
     retries: int = 0
+    is_adopted: bool = False
+    """Taken over from journals: it runs already, and no deadline of a start applies to it."""
     missing_since: datetime | None = None
     """When a snapshot first lacked it."""
 

@@ -22,7 +22,7 @@ from railweave.runtime.cluster import WHOLE_GPU_MILLI, NodeState
 def waiting(book: Book) -> list[Job]:
     """Pending jobs that are not being asked, in queue order."""
     return sorted(
-        (job for job in book.jobs.values() if job.state is JobState.PENDING and not job.asking and job.round),
+        (job for job in book.jobs.values() if job.state is JobState.PENDING and not job.asking),
         key=Job.queue_order,
     )
 

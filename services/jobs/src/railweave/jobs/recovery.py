@@ -26,7 +26,7 @@ from railweave.contracts.types import NodeName
 from railweave.jobs.book import Book, Orphan, SnapshotSeen
 from railweave.jobs.endings import finish_if_undone, release_stray, roll_release_forward
 from railweave.jobs.events import event_of
-from railweave.jobs.lifecycle import end, job_entered
+from railweave.jobs.lifecycle import end, job_entered, take_report
 from railweave.jobs.model import Finished, Job, StoredPlacement, seconds
 from railweave.jobs.rounds import deliver_start
 
@@ -137,14 +137,31 @@ def raise_epoch(book: Book, above: int, cause: EpochCause, text: str) -> None:
 
 def take_hardware(book: Book, hardware: NodeHardware) -> None:
     """An agent that has seen a fence beyond the record's end has seen another history: raise the epoch."""
-    if hardware.fence_seen > Fence(book.epoch, book.last_sequence):
-        seen = hardware.fence_seen
-        raise_epoch(
-            book,
-            seen.epoch,
-            EpochCause.AGENT_AHEAD,
-            f"{hardware.node} has applied {seen.epoch}/{seen.sequence}, the record ends at {book.last_sequence}",
-        )
+    raise_above(book, hardware.fence_seen, hardware.node)
+
+
+def raise_above(book: Book, seen: Fence, node: NodeName) -> None:
+    """Raise the epoch where a node has applied what this record has never held, and wait for what else nodes know."""
+    if seen <= Fence(book.epoch, book.last_sequence):
+        return
+    text = f"{node} has applied {seen.epoch}/{seen.sequence}, the record ends at {book.epoch}/{book.last_sequence}"
+    raise_epoch(book, seen.epoch, EpochCause.AGENT_AHEAD, text)
+    settle(book)
+
+
+def settle(book: Book) -> None:
+    """The record may lack what nodes hold: place nothing new until their journals have had time to speak."""
+    book.settling_until = book.now + seconds(book.config.orphan_grace_s + 1.0)
+
+
+def end_settling(book: Book) -> None:
+    """After the wait: what nodes said meanwhile of placements they undid counts now."""
+    if book.settling_until is None or book.now < book.settling_until or book.orphans:
+        return
+    book.settling_until = None
+    reports, book.deferred = book.deferred, []
+    for report in reports:
+        take_report(book, report)
 
 
 def take_snapshot(book: Book, snapshot: SchedulerSnapshot, stored_at: datetime) -> None:
@@ -187,39 +204,59 @@ def release_missing(book: Book) -> None:
 
 
 def take_orphan(book: Book, report: Report) -> None:
-    """An agent's journal holds what the record does not name. It is judged after a grace period."""
+    """An agent's journal holds what the record does not name, or not so. It is judged after a grace period."""
+    raise_above(book, report.fence, report.node)
     held = report.held
-    if held is None:
-        return
     key = (report.run, report.node)
-    job = book.jobs.get(report.key)
-    if key in book.strays or (job is not None and job.run == report.run and report.node in job.placements):
+    if held is None or key in book.strays:
         return
-    if key not in book.orphans:
-        book.orphans[key] = Orphan(held, book.now)
-    else:
-        book.orphans[key] = Orphan(held, book.orphans[key].since)
+    job = book.jobs.get(report.key)
+    known = job.placements.get(report.node) if job is not None and job.run == report.run else None
+    if known is not None and report.fence <= Fence(known.placement.epoch, known.sequence):
+        return
+    since = book.orphans[key].since if key in book.orphans else book.now
+    book.orphans[key] = Orphan(held, since)
 
 
 def judge_orphans(book: Book) -> None:
     """Adopt what runs; release what is over. What nobody knows is adopted: nothing is torn down on absence."""
     grace = seconds(book.config.orphan_grace_s)
-    for (run, node), orphan in list(book.orphans.items()):
-        if book.now < orphan.since + grace:
-            continue
-        del book.orphans[run, node]
+    due = [key for key, orphan in book.orphans.items() if book.now >= orphan.since + grace]
+    # Later rounds first: what is left of an earlier round is then known to be a leftover.
+    due.sort(key=lambda key: -int(book.orphans[key].placement.round))
+    for key in due:
+        orphan = book.orphans.pop(key)
+        run, node = key
         job = book.jobs.get(run.key)
-        finished = book.finished.get(run.key)
-        over = (
-            (finished is not None and (finished.run == run or finished.run.attempt >= run.attempt))
-            or (job is not None and job.run != run)
-            or (job is not None and job.state not in HOLDING_STATES - {JobState.RELEASING})
-            or _is_unlisted(book, orphan.placement)
-        )
-        if over:
-            release_stray(book, StoredPlacement(orphan.placement, 0, 0))
+        if job is not None and job.run != run and _is_later(orphan.placement, job):
+            # A `submitted` of an earlier run came again after the record was lost: what runs is the later one.
+            if job.state is not JobState.PENDING:
+                book.orphans[key] = Orphan(orphan.placement, book.now)
+                end(book, job, (Reason(code=ReasonCode.SUPERSEDED, text=f"{run} runs under the same name"),))
+                continue
+            book.ack_submitted(job)
+            del book.jobs[job.key]
+            job = None
+        if _is_over(book, job, orphan.placement):
+            if job is None or job.run != run or node not in job.placements:
+                release_stray(book, StoredPlacement(orphan.placement, 0, 0))
         else:
             _adopt(book, job, orphan.placement)
+
+
+def _is_over(book: Book, job: Job | None, placement: Placement) -> bool:
+    run = placement.run
+    if job is None:
+        finished = book.finished.get(run.key)
+        ended = finished is not None and (finished.run == run or finished.run.attempt >= run.attempt)
+        return ended or _is_unlisted(book, placement)
+    if job.run != run or job.state is JobState.RELEASING:
+        return True
+    return job.state is not JobState.PENDING and placement.round < job.round
+
+
+def _is_later(placement: Placement, job: Job) -> bool:
+    return placement.submitted_at is not None and placement.submitted_at > job.submitted_at
 
 
 def _is_unlisted(book: Book, placement: Placement) -> bool:
@@ -229,21 +266,47 @@ def _is_unlisted(book: Book, placement: Placement) -> bool:
 
 
 def _adopt(book: Book, job: Job | None, placement: Placement) -> None:
-    others = book.ledger.conflicts(placement.run, (placement.model_copy(update={"datasets": (), "evict": ()}),))
+    """Take into the record what a node holds, as it holds it."""
+    run, node = placement.run, placement.node
+    others = book.ledger.conflicts(run, (placement.model_copy(update={"datasets": (), "evict": ()}),), but_on=node)
     if others:
         # Somebody was given the same since. What runs is the truth of the kernel, but two cannot hold it: the agent
         # that has it refuses the newcomer, and the newcomer is proposed elsewhere. Judge this one again then.
-        book.orphans[placement.run, placement.node] = Orphan(placement, book.now)
+        book.orphans[run, node] = Orphan(placement, book.now)
         return
     if job is None:
-        job = job_entered(book, Job(placement.run, None, book.now, round=int(placement.round), commit=placement.commit))
-        job.started = placement.started
-        book.enter(job, JobState.STARTED if placement.started else JobState.PREPARED)
+        submitted_at = placement.submitted_at or book.now
+        job = job_entered(book, Job(run, None, submitted_at, round=int(placement.round), commit=placement.commit))
         book.finished.pop(job.key, None)
+    job.is_adopted = True
+    _take_round(book, job, placement)
     adopted = placement.model_copy(update={"state": PlacementState.DESIRED, "epoch": book.epoch})
-    sequence = book.store(adopted)
-    job.placements[placement.node] = StoredPlacement(adopted, sequence, sequence)
+    job.placements[node] = StoredPlacement(adopted, 0, 0)
     job.placements = dict(sorted(job.placements.items(), key=lambda item: item[1].placement.node_rank))
-    book.ledger.take(placement.run, adopted, sequence)
-    book.store_head(job)
+    sequence = book.store(adopted, book.head_of(job), atomic=True)
+    job.stored = True
+    job.placements[node] = StoredPlacement(adopted, sequence, sequence)
+    job.reports.pop(node, None)
+    book.ledger.take(run, adopted, sequence)
+    book.ack_submitted(job)
     book.counts.adopted += 1
+
+
+def _take_round(book: Book, job: Job, placement: Placement) -> None:
+    """Bring a job to the round that its nodes are in: what the record had of an earlier one is gone from the nodes."""
+    is_new = job.state is JobState.PENDING or int(placement.round) > job.round
+    job.started = job.started or placement.started
+    if not is_new:
+        return
+    job.asking = False
+    job.round = int(placement.round)
+    job.commit = placement.commit
+    job.reasons, job.lacks, job.told = (), frozenset(), ()
+    job.reports = {}
+    for held in job.placements.values():
+        book.ledger.free(job.run, held.placement.node)
+        book.tombstone(held.placement)
+    job.placements = {}
+    book.enter(job, JobState.PREPARED)
+    if job.started:
+        book.enter(job, JobState.STARTED)

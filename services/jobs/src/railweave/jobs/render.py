@@ -6,6 +6,7 @@ A stale id (an inventory that changed since the proposal) is a reason for anothe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TypeVar
 
 from railweave.contracts.addressing import vf_addresses, vf_mac
@@ -65,6 +66,8 @@ def render(
     epoch: int,
     proposals: Mapping[Concern, Proposal],
     state: ClusterState,
+    *,
+    submitted_at: datetime | None = None,
 ) -> tuple[Placement, ...]:
     """Return the placements of a job, one a node, in rank order.
 
@@ -95,6 +98,7 @@ def render(
                 epoch=epoch,
                 round=Round(round_number),
                 commit=commit,
+                submitted_at=submitted_at,
                 tenant=spec.tenant,
                 user=spec.user,
                 attach=spec.network.attach if spec.network is not None else "host",

@@ -19,8 +19,12 @@ from railweave.jobs.render import RenderError, render
 
 
 def ask(book: Book, job: Job) -> None:
-    """Start the next round."""
+    """Start the next round; while the book settles, later."""
     spec = book.spec_of(job)
+    if book.settling_until is not None:
+        job.asking = False
+        job.retry_at = book.settling_until
+        return
     job.round += 1
     job.asking = True
     job.asked_at = book.now
@@ -66,7 +70,9 @@ def _commit(book: Book, job: Job) -> None:
     book.counts.complete_rounds += 1
     commit = book.next_commit()
     try:
-        placements = render(spec, job.round, commit, book.epoch, job.proposals, book.state)
+        placements = render(
+            spec, job.round, commit, book.epoch, job.proposals, book.state, submitted_at=job.submitted_at
+        )
     except RenderError as error:
         _lost_round(book, job, (error.reason,))
         return

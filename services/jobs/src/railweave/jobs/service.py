@@ -43,6 +43,8 @@ class JobsService:
         self._instance = settings.service.instance
         self._active: ActiveCommitter | None = None
         self._is_following = False
+        self._is_suspect = False
+        """The record was lost or put back since the last spell began."""
         self._queries: Queries | None = None
         self.name = "jobs"
 
@@ -79,8 +81,11 @@ class JobsService:
         return self._active.committer.book if self._active is not None else None
 
     def _on_reset(self, stream: str, cause: ResetCause) -> None:
-        if stream == PLACEMENTS and self._active is not None:
-            _log.warning("the record was lost or put back", cause=str(cause))
+        if stream != PLACEMENTS:
+            return
+        _log.warning("the record was lost or put back", cause=str(cause))
+        self._is_suspect = True
+        if self._active is not None:
             self._active.step_down()
 
     async def _lead(self, ctx: ServiceContext, view: ClusterView) -> None:
@@ -114,7 +119,10 @@ class JobsService:
             await self._ensure_streams(bus)
             await view.wait_ready()
             clock = await self._stream_clock(ctx)
-            active = ActiveCommitter(bus, view.state, self._settings.committer(), self._instance, clock)
+            active = ActiveCommitter(
+                bus, view.state, self._settings.committer(), self._instance, clock, is_suspect=self._is_suspect
+            )
+            self._is_suspect = False
             self._active = active
             consumer = bus.consume(
                 JOBS,

@@ -21,7 +21,7 @@ class JobsSettings(Section):
     snapshot_grace_s: Seconds = Field(
         default=60.0, description="a job missing in its scheduler's list is kept this long"
     )
-    orphan_grace_s: Seconds = Field(default=5.0, description="what only a journal has is judged after this")
+    orphan_grace_s: Seconds = Field(default=2.0, description="what only a journal has is judged after this")
 
     def committer(self) -> CommitterConfig:
         """The committer's configuration."""

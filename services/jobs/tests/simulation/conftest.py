@@ -1,0 +1,8 @@
+"""Puts the simulated world on the path of the tests beside it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
