@@ -69,7 +69,14 @@ class ActiveCommitter:
     """Runs one `Committer` from activation to step-down. Not reusable."""
 
     def __init__(
-        self, bus: Bus, state: ClusterState, config: CommitterConfig, instance: str, clock: StreamClock
+        self,
+        bus: Bus,
+        state: ClusterState,
+        config: CommitterConfig,
+        instance: str,
+        clock: StreamClock,
+        *,
+        is_suspect: bool = False,
     ) -> None:
         self._bus = bus
         self._state = state
