@@ -31,9 +31,7 @@ def leaves(cluster: ClusterBuilder, sizes: dict[str, int], pods: dict[str, str] 
 
 
 class TestScreen:
-    @pytest.mark.parametrize(
-        "mode", [NodeMode.CORDONED, NodeMode.DRAINING, NodeMode.RETIRED], ids=str
-    )
+    @pytest.mark.parametrize("mode", [NodeMode.CORDONED, NodeMode.DRAINING, NodeMode.RETIRED], ids=str)
     def test_a_node_that_an_operator_took_out_is_not_chosen(self, mode: NodeMode) -> None:
         cluster = ClusterBuilder()
         cluster.node("a")

@@ -43,6 +43,8 @@ def never_reasons(choice: Choice) -> tuple[Reason, ...]:
     candidates = [candidate for candidate in choice.survey.candidates if not is_retired(candidate)]
     if not any(candidate.hardware is not None for candidate in candidates):
         return ()
+    if _could_in_one_domain(choice, candidates):
+        return ()
     possible: list[list[Candidate]] = []
     for kind in choice.kinds:
         failed: dict[Check, int] = {}
@@ -57,6 +59,22 @@ def never_reasons(choice: Choice) -> tuple[Reason, ...]:
             return (_too_much(choice, kind, candidates, len(able), failed),)
         possible.append(able)
     return _never_together(choice, possible)
+
+
+def _could_in_one_domain(choice: Choice, candidates: Sequence[Candidate]) -> bool:
+    """A quick yes for jobs of one kind of slot: some domain has enough nodes, so the rest need not be looked at."""
+    if len(choice.kinds) > 1:
+        return False
+    kind, required = choice.kinds[0], choice.ask.spec.nodes.topology.required
+    able: dict[tuple[str, ...], int] = {}
+    for candidate in candidates:
+        if never_on(choice, candidate, kind) is None:
+            place = candidate.place
+            key = (place.island, place.pod, place.leaf)[: {"island": 1, "pod": 2, "leaf": 3}[required]]
+            able[key] = able.get(key, 0) + 1
+            if able[key] >= kind.count:
+                return True
+    return False
 
 
 def _never_together(choice: Choice, possible: Sequence[list[Candidate]]) -> tuple[Reason, ...]:
@@ -96,7 +114,7 @@ def _largest_domain(possible: Sequence[list[Candidate]], counts: Sequence[int], 
     fits: dict[NodeName, Fit] = {
         c.name: (0.0, c.order, c, 0.0) for able in possible for c in able if c.node.fabric is not None
     }
-    leaves: list[Leaf] = leaves_of(sorted(fits.values()))
+    leaves: list[Leaf] = leaves_of(sorted(fits.values(), key=lambda fit: fit[1]))
     if not leaves:
         return "(not in the fabric)", _filled(anywhere, counts)
     best = ("", -1)

@@ -1,17 +1,17 @@
 """One round against one state: which nodes fit, how good each is, and what each would use, fetch and evict. Pure.
 
-A choice looks at every node, so what is done for each of them is a few comparisons; nodes on which something is
-proposed but not stored, and nodes that would have to evict, are looked at more closely.
+Nodes of one shape are judged together, and what is done for each of them is a comparison of bytes at most. Nodes on
+which something is proposed but not stored, and those that have some of the data, are looked at one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from railweave.cache.evict import lost_value, plan_eviction
-from railweave.cache.gang import Fit
-from railweave.cache.model import CacheConfig, Candidate, Check, Proposed, SlotKind, Victim, Wanted, kinds_of
+from railweave.cache.gang import Fit, Leaf
+from railweave.cache.model import CacheConfig, Candidate, Check, Place, Proposed, SlotKind, Victim, Wanted, kinds_of
 from railweave.cache.score import has_data, nothing_lost, room_left
 from railweave.cache.view import Survey
 from railweave.contracts.inventory import DatasetState
@@ -65,49 +65,53 @@ class Choice:
         self._outstanding = outstanding
         self._busy = outstanding.nodes()
         self._held = dict(self._find_copies()) if wanted else {}
+        self._skipped = self.excluded | self.kept
+        self._apart = self._skipped.union(self._busy, self._held)
+        known = (survey.by_name.get(name) for name in self._apart)
+        self._apart_at = {(node.shape, node.place) for node in known if node is not None}
 
     # -- nodes that fit -------------------------------------------------------------------------------------------
 
-    def fits(self, kind: SlotKind, *, evicting: bool) -> list[Fit]:
-        """Every node that a slot of this kind fits on now, with its score.
+    def fits(self, kind: SlotKind, *, evicting: bool, most: int | None = None) -> list[Leaf]:
+        """Every node that a slot of this kind fits on now, with its score, leaf by leaf in topology order.
 
         Args:
             kind: what the slot needs.
             evicting: nodes where room must be made are taken too.
+            most: of nodes all alike on a leaf, list only so many; the others are counted.
         """
-        survey, busy, held_on = self.survey, self._busy, self._held
-        skipped = self.excluded | self.kept
-        need, scratch, wanted = kind.need, kind.scratch_bytes, bool(self.wanted)
-        gpu_weight = self.config.weights.gpu_fit
-        verdicts = survey.verdicts(need)
-        found: list[Fit] = []
-        for candidate in survey.candidates:
-            verdict = verdicts.get(candidate.shape)
-            if verdict is None:
-                verdict = survey.verdict(need, candidate.shape)
-            if verdict.__class__ is Check or candidate.name in skipped:
+        leaves: dict[Place, Leaf] = {}
+        weights = self.config.weights
+        for number, places in self.survey.members.items():
+            verdict = self.survey.verdict(kind.need, number)
+            if verdict.__class__ is Check:
                 continue
-            held = held_on.get(candidate.name)
-            node = candidate
-            if candidate.name in busy:
-                node = self.as_proposed(candidate)
-                if node is not candidate:
-                    verdict = survey.verdict(need, node.shape)
-                    if verdict.__class__ is Check:
-                        continue
-                    held = self.held(node) if wanted else None
-            if scratch > node.scratch_free_bytes and scratch:
-                continue
-            score = gpu_weight * verdict
-            worth = 0.0
-            if wanted:
-                data_score = self._data_score(node, held, evicting=evicting)
-                if data_score is None:
-                    continue
-                score += data_score
-                worth = held.worth_bytes if held is not None else 0.0
-            found.append((-score, candidate.order, node, worth))
-        return found
+            gpu_score = weights.gpu_fit * verdict
+            for place, nodes in places.items():
+                alike = nodes
+                if (number, place) in self._apart_at:
+                    alike = [node for node in alike if node.name not in self._apart]
+                if kind.scratch_bytes:
+                    alike = [node for node in alike if node.scratch_free_bytes >= kind.scratch_bytes]
+                if self.wanted:
+                    found = self._to_fetch(alike, gpu_score, evicting=evicting)
+                    count = len(found)
+                else:
+                    found = [(-gpu_score, node.order, node, 0.0) for node in alike[:most]]
+                    count = len(alike)
+                if count:
+                    _add(leaves, place, found, count)
+        for fit in self._fits_apart(kind, evicting=evicting):
+            _add(leaves, fit[2].place, [fit], 1)
+        return sorted(leaves.values(), key=lambda leaf: leaf.place.rank)
+
+    def fits_with_all(self, kind: SlotKind) -> list[Leaf]:
+        """The nodes that have every dataset wanted, ready: nothing needs to be fetched there."""
+        leaves: dict[Place, Leaf] = {}
+        for fit in self._fits_apart(kind, evicting=False):
+            if fit[3] >= self.wanted_bytes:
+                _add(leaves, fit[2].place, [fit], 1)
+        return sorted(leaves.values(), key=lambda leaf: leaf.place.rank)
 
     def as_proposed(self, candidate: Candidate) -> Candidate:
         """The node as it will be when what is proposed to other jobs is stored."""
@@ -227,6 +231,42 @@ class Choice:
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
+    def _to_fetch(self, nodes: Iterable[Candidate], gpu_score: float, *, evicting: bool) -> list[Fit]:
+        """Nodes that have none of the datasets: those with room; with `evicting`, also those where it can be made."""
+        weights, wanted = self.config.weights, self.wanted_bytes
+        base = -(gpu_score + weights.nothing_lost)
+        found: list[Fit] = []
+        for node in nodes:
+            if node.room_bytes >= wanted:
+                # The terms of `score` written out: this line runs for every node of the cluster.
+                left = (node.room_bytes - wanted) / node.cache_bytes if node.cache_bytes else 0.0
+                found.append((base - weights.room_left * left, node.order, node, 0.0))
+            elif evicting:
+                score = self._data_score(node, None, evicting=True)
+                if score is not None:
+                    found.append((-(gpu_score + score), node.order, node, 0.0))
+        return found
+
+    def _fits_apart(self, kind: SlotKind, *, evicting: bool) -> Iterator[Fit]:
+        """Those that need a closer look: something is proposed there, or some of the data is there or on its way."""
+        for name in self._held.keys() | self._busy:
+            candidate = self.survey.by_name.get(name)
+            if candidate is None or name in self._skipped:
+                continue
+            node = self.as_proposed(candidate) if name in self._busy else candidate
+            verdict = self.survey.verdict(kind.need, node.shape)
+            if isinstance(verdict, Check) or (kind.scratch_bytes and kind.scratch_bytes > node.scratch_free_bytes):
+                continue
+            score, worth = self.config.weights.gpu_fit * verdict, 0.0
+            if self.wanted:
+                held = self._held.get(name) if node is candidate else self.held(node)
+                data_score = self._data_score(node, held, evicting=evicting)
+                if data_score is None:
+                    continue
+                score += data_score
+                worth = held.worth_bytes if held is not None else 0.0
+            yield (-score, candidate.order, node, worth)
+
     def _find_copies(self) -> Iterator[tuple[NodeName, Held]]:
         names: set[NodeName] = set()
         for dataset, _ in self.wanted:
@@ -270,6 +310,15 @@ class Choice:
             return 0.0
         age = max(0, self.state.sequences.get("PLACEMENTS", 0) - node.victims_at)
         return float(lost_value(victims) * 2.0 ** (-age / self.config.half_life_sequences))
+
+
+def _add(leaves: dict[Place, Leaf], place: Place, fits: list[Fit], count: int) -> None:
+    leaf = leaves.get(place)
+    if leaf is None:
+        leaves[place] = Leaf(place, fits, count)
+    else:
+        leaf.fits.extend(fits)
+        leaf.count += count
 
 
 def sizes_of(spec: JobSpec, state: ClusterState) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:

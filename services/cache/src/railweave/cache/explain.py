@@ -162,13 +162,18 @@ def _vfs(choice: Choice, losers: Sequence[Candidate]) -> tuple[str, dict[str, in
 def _gpus(choice: Choice, kind: SlotKind, losers: Sequence[Candidate]) -> tuple[str, dict[str, int], str]:
     gpu = kind.need.gpu
     best_name, best_free, most_milli = "", -1, 0
+    known: dict[int, tuple[int, int]] = {}
     for candidate in losers:
-        free = 0
-        for card in choice.survey.shape(choice.as_proposed(candidate).shape).cards:
-            milli = gpu.milli_of(card.model, card.memory_mib) if gpu is not None else 0
-            if milli:
-                most_milli = max(most_milli, card.free_milli)
-                free += card.free_milli >= milli
+        number = choice.as_proposed(candidate).shape
+        if number not in known:
+            cards = choice.survey.shape(number).cards
+            milli = [gpu.milli_of(card.model, card.memory_mib) if gpu is not None else 0 for card in cards]
+            known[number] = (
+                sum(1 for card, part in zip(cards, milli, strict=True) if 0 < part <= card.free_milli),
+                max((card.free_milli for card, part in zip(cards, milli, strict=True) if part), default=0),
+            )
+        free, largest = known[number]
+        most_milli = max(most_milli, largest)
         if free > best_free:
             best_name, best_free = candidate.name, free
     needed = gpu.cards if gpu is not None else 0
@@ -185,9 +190,12 @@ def _not_together(choice: Choice) -> Reason:
     required = choice.ask.spec.nodes.topology.required
     total = sum(kind.count for kind in choice.kinds)
     by_kind = [choice.fits(kind, evicting=True) for kind in choice.kinds]
-    fits = {fit[2].name: fit for mine in by_kind for fit in mine}
+    fits = {fit[2].name: fit for leaves in by_kind for leaf in leaves for fit in leaf.fits}
     sizes = sorted(
-        ((domain.size, domain.name) for domain in domains_of(leaves_of(sorted(fits.values())), required)),
+        (
+            (domain.size, domain.name)
+            for domain in domains_of(leaves_of(sorted(fits.values(), key=lambda fit: fit[1])), required)
+        ),
         key=lambda entry: (-entry[0], entry[1]),
     )
     largest, name = sizes[0] if sizes else (0, "none")

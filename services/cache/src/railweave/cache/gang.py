@@ -24,6 +24,9 @@ class Leaf:
 
     place: Place
     fits: list[Fit]
+    """All of them, or where many are alike, as many of these as could be taken."""
+    count: int
+    """All of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Domain:
 
     @property
     def size(self) -> int:
-        return sum(len(leaf.fits) for leaf in self.leaves)
+        return sum(leaf.count for leaf in self.leaves)
 
 
 def leaves_of(fits: Iterable[Fit]) -> list[Leaf]:
@@ -45,8 +48,9 @@ def leaves_of(fits: Iterable[Fit]) -> list[Leaf]:
         place = fit[2].place
         leaf = leaves.get(place)
         if leaf is None:
-            leaf = leaves[place] = Leaf(place, [])
+            leaf = leaves[place] = Leaf(place, [], 0)
         leaf.fits.append(fit)
+        leaf.count += 1
     return list(leaves.values())
 
 
@@ -77,15 +81,14 @@ class Chooser:
         self._best: list[Fit] | None = None
         self._best_score = float("-inf")
 
-    def choose(self, fits: Sequence[Fit], count: int) -> list[Candidate] | None:
+    def choose(self, leaves: Sequence[Leaf], count: int) -> list[Candidate] | None:
         """The best `count` nodes, all alike in what they must do; None where no allowed domain has as many."""
-        if len(fits) < count:
+        if sum(leaf.count for leaf in leaves) < count:
             return None
-        leaves = leaves_of(fits)
         for leaf in leaves:
-            if len(leaf.fits) >= count:
+            if leaf.count >= count:
                 self._offer(_best_of(leaf.fits, count), leaf)
-        best_node = -min(fits)[0]
+        best_node = -min(min(leaf.fits)[0] for leaf in leaves)
         for level in levels_within(self._topology.required)[1:]:
             if count == 1 or not self._could_win(best_node):
                 break
@@ -96,14 +99,15 @@ class Chooser:
                         self._offer(_data_first(domain.leaves, count))
         return [fit[2] for fit in self._best] if self._best is not None else None
 
-    def choose_mixed(self, fits: Sequence[Sequence[Fit]], counts: Sequence[int]) -> list[list[Candidate]] | None:
+    def choose_mixed(
+        self, leaves_by_kind: Sequence[Sequence[Leaf]], counts: Sequence[int]
+    ) -> list[list[Candidate]] | None:
         """Nodes for several kinds of slots at once, none for two: in the closest domain that holds them all."""
-        leaves_by_kind = [leaves_of(mine) for mine in fits]
-        places = {leaf.place: None for leaves in leaves_by_kind for leaf in leaves}
+        places = sorted({leaf.place for leaves in leaves_by_kind for leaf in leaves}, key=lambda place: place.rank)
         for level in levels_within(self._topology.required):
             best: list[list[Fit]] | None = None
             best_score = float("-inf")
-            for domain in domains_of([Leaf(place, []) for place in places], level):
+            for domain in domains_of([Leaf(place, [], 0) for place in places], level):
                 plan = _fewest_leaves_mixed([leaf.place for leaf in domain.leaves], leaves_by_kind, counts)
                 if plan is not None:
                     score = self._score([fit for mine in plan for fit in mine], None)
@@ -125,7 +129,7 @@ class Chooser:
     def _score(self, plan: list[Fit], leaf: Leaf | None) -> float:
         mean = -sum(fit[0] for fit in plan) / len(plan)
         if leaf is not None:
-            packed = leaf_fit(len(leaf.fits), len(plan), leaf.place.size)
+            packed = leaf_fit(leaf.count, len(plan), leaf.place.size)
             return mean + self._weights.locality + self._weights.leaf_fit * packed
         places = {fit[2].place for fit in plan}
         pods = {(place.island, place.pod) for place in places}
@@ -139,14 +143,14 @@ def _best_of(fits: list[Fit], count: int) -> list[Fit]:
 
 def _fewest_leaves(leaves: Sequence[Leaf], count: int) -> list[Fit]:
     """Large leaves whole, then the smallest that holds the rest."""
-    rest = sorted(leaves, key=lambda leaf: -len(leaf.fits))
+    rest = sorted(leaves, key=lambda leaf: -leaf.count)
     plan: list[Fit] = []
     while len(plan) < count:
         missing = count - len(plan)
-        if len(rest[0].fits) < missing:
+        if rest[0].count < missing:
             plan += rest.pop(0).fits
             continue
-        last = min((leaf for leaf in rest if len(leaf.fits) >= missing), key=lambda leaf: len(leaf.fits))
+        last = min((leaf for leaf in rest if leaf.count >= missing), key=lambda leaf: leaf.count)
         plan += _best_of(last.fits, missing)
     return plan
 
@@ -160,7 +164,7 @@ def _data_first(leaves: Sequence[Leaf], count: int) -> list[Fit]:
     for fit in plan:
         here[fit[2].place] = here.get(fit[2].place, 0) + 1
     chosen = {fit[1] for fit in plan}
-    for leaf in sorted(leaves, key=lambda leaf: (-here.get(leaf.place, 0), -len(leaf.fits))):
+    for leaf in sorted(leaves, key=lambda leaf: (-here.get(leaf.place, 0), -leaf.count)):
         more = [fit for fit in sorted(leaf.fits) if fit[1] not in chosen]
         plan += more[: count - len(plan)]
         if len(plan) == count:

@@ -142,6 +142,8 @@ class Place:
     leaf: str
     size: int = 0
     """Nodes known there."""
+    rank: int = 0
+    """Position in topology order."""
 
     def __str__(self) -> str:
         return self.leaf or "(not in the fabric)"

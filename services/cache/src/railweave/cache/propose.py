@@ -6,13 +6,13 @@ scheduler chose are checked and explained, never replaced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from railweave.cache.choice import Choice, sizes_of
 from railweave.cache.explain import why_none
-from railweave.cache.gang import Chooser
+from railweave.cache.gang import Chooser, Leaf
 from railweave.cache.listed import check_listed
 from railweave.cache.model import CacheConfig, Candidate
 from railweave.cache.view import Survey
@@ -66,18 +66,24 @@ def propose(
 
 
 def choose_nodes(choice: Choice) -> tuple[Candidate, ...] | None:
-    """The nodes of the job by slot; None where none can be found."""
-    for evicting in (False, True) if choice.wanted else (False,):
-        chosen = _choose(choice, evicting=evicting)
-        if chosen is not None:
-            return chosen
-    return None
+    """The nodes of the job by slot; None where none can be found.
+
+    In three steps, each only where the one before finds too few: nodes that have all of the data, nodes with room for
+    it, nodes where room can be made.
+    """
+    if not choice.wanted:
+        slots = choice.ask.spec.slot_count
+        return _choose(choice, [choice.fits(kind, evicting=False, most=slots) for kind in choice.kinds])
+    chosen = _choose(choice, [choice.fits_with_all(kind) for kind in choice.kinds])
+    for evicting in (False, True):
+        if chosen is None:
+            chosen = _choose(choice, [choice.fits(kind, evicting=evicting) for kind in choice.kinds])
+    return chosen
 
 
-def _choose(choice: Choice, *, evicting: bool) -> tuple[Candidate, ...] | None:
+def _choose(choice: Choice, fits: Sequence[list[Leaf]]) -> tuple[Candidate, ...] | None:
     topology = choice.ask.spec.nodes.topology
     chooser = Chooser(topology, choice.config.weights, choice.survey.largest_place)
-    fits = [choice.fits(kind, evicting=evicting) for kind in choice.kinds]
     counts = [kind.count for kind in choice.kinds]
     if len(counts) == 1:
         alike = chooser.choose(fits[0], counts[0])

@@ -6,6 +6,7 @@ Summing a node up costs some ten microseconds and happens when it changed; a cho
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -32,6 +33,8 @@ class Survey:
         self.candidates: list[Candidate] = []
         """In topology order: island, pod, leaf, node."""
         self.by_name: dict[NodeName, Candidate] = {}
+        self.members: dict[int, dict[Place, list[Candidate]]] = {}
+        """Nodes by number of their shape and by place, in topology order: what is alike is looked at together."""
         self.coming: dict[str, set[NodeName]] = {}
         """Nodes to which a dataset is on its way."""
         self.largest_place = 1
@@ -84,6 +87,8 @@ class Survey:
             if old is not None and old.place is new.place:
                 new.order = old.order
                 self.candidates[old.order] = new
+                self._leave_members(old)
+                insort(self.members.setdefault(new.shape, {}).setdefault(new.place, []), new, key=_by_order)
             else:
                 moved = True
         if moved:
@@ -170,7 +175,7 @@ class Survey:
 
     def _start_over(self) -> None:
         self._is_new = False
-        self.candidates, self.by_name, self.coming = [], {}, {}
+        self.candidates, self.by_name, self.members, self.coming = [], {}, {}, {}
         self._shapes, self._shape_of, self._verdicts = {}, [], {}
         self._places, self._overlays = {}, {}
 
@@ -181,6 +186,15 @@ class Survey:
             self._leave(dataset, old.name)
         del self.by_name[old.name]
         return True
+
+    def _leave_members(self, old: Candidate) -> None:
+        at_shape = self.members[old.shape]
+        at_place = at_shape[old.place]
+        at_place.pop(bisect_left(at_place, old.order, key=_by_order))
+        if not at_place:
+            del at_shape[old.place]
+            if not at_shape:
+                del self.members[old.shape]
 
     def _leave(self, dataset: str, name: NodeName) -> None:
         names = self.coming.get(dataset)
@@ -217,11 +231,13 @@ class Survey:
         self.candidates = sorted(
             self.by_name.values(), key=lambda candidate: (keys[candidate.place], _natural(candidate.name))
         )
-        for place in keys:
-            place.size = 0
+        for rank, place in enumerate(sorted(keys, key=lambda place: keys[place])):
+            place.rank, place.size = rank, 0
+        self.members = {}
         for order, candidate in enumerate(self.candidates):
             candidate.order = order
             candidate.place.size += 1
+            self.members.setdefault(candidate.shape, {}).setdefault(candidate.place, []).append(candidate)
         self._overlays.clear()
         self.largest_place = max((place.size for place in keys), default=1) or 1
 
@@ -292,6 +308,10 @@ class Survey:
         if place is None:
             place = self._places[key] = Place(*key)
         return place
+
+
+def _by_order(candidate: Candidate) -> int:
+    return candidate.order
 
 
 def _is_ready(node: NodeState, dataset: str) -> bool:
