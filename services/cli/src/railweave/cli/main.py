@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from railweave.cli.commands import bench, cluster, doctor, events, jobs, nodes, stack
+from railweave.cli.commands import bench, cluster, demo, doctor, events, jobs, nodes, stack
 from railweave.cli.exits import CommandFailed
 from railweave.cli.output import print_error
 from railweave.cli.session import Target
@@ -84,6 +84,7 @@ app.add_typer(events.deadletters, name="deadletters", rich_help_panel=_LOOK)
 app.command(rich_help_panel=_LOOK)(doctor.doctor)
 app.command(rich_help_panel=_LOCAL)(stack.up)
 app.command(rich_help_panel=_LOCAL)(stack.down)
+app.command(rich_help_panel=_LOCAL)(demo.demo)
 app.add_typer(bench.app, name="bench", rich_help_panel=_LOCAL)
 
 
