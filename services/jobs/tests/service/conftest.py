@@ -1,0 +1,9 @@
+"""Puts the plane of these tests on their path."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "simulation"))
