@@ -314,7 +314,7 @@ RICH: dict[str, dict[str, Any]] = {
     "railweave.deadletter.v1": {
         "service": "jobs",
         "stream": "JOBS",
-        "sequence": 4711,
+        "sequence": 4712,
         "original_subject": "rw.job.submitted.lab.1234",
         "original_headers": {"Nats-Msg-Id": "job.submitted/lab/1234/1"},
         "original_base64": "eyJzcGVjdmVyc2lvbiI6IjEuMCJ9",

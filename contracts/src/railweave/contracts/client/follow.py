@@ -64,10 +64,13 @@ class _Subscriber(ABC, Generic[U]):
         *,
         start: Start,
         start_after: int | None,
+        patience_s: float,
         options: Mapping[str, Any] | None,
     ) -> None:
-        self._link = Link(where, options=options)
-        self._reader = StreamReader(self._link, stream, subject, start=start, start_after=start_after)
+        self._link = Link(where, patience_s=patience_s, options=options)
+        self._reader = StreamReader(
+            self._link, stream, subject, start=start, start_after=start_after, patience_s=patience_s
+        )
 
     async def __aenter__(self) -> Self:
         await self._link.open()
@@ -124,6 +127,7 @@ class PlacementSubscriber(_Subscriber[PlacementUpdate]):
         job: only jobs of this name.
         node: only this node.
         start_after: a sequence seen before: begin behind it, with releases (`update.fence.sequence`).
+        patience_s: how long entering waits for the server and the stream.
         options: further arguments of nats-py's `connect`.
 
     Raises (on entry):
@@ -139,12 +143,21 @@ class PlacementSubscriber(_Subscriber[PlacementUpdate]):
         job: str | None = None,
         node: str | None = None,
         start_after: int | None = None,
+        patience_s: float = 10.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         subject = subject_filter(
             "rw.placement", _name(NodeName, node), _name(ClusterName, cluster), _name(JobName, job), None
         )
-        super().__init__(where, PLACEMENTS_STREAM, subject, start="latest", start_after=start_after, options=options)
+        super().__init__(
+            where,
+            PLACEMENTS_STREAM,
+            subject,
+            start="latest",
+            start_after=start_after,
+            patience_s=patience_s,
+            options=options,
+        )
         self._shows_all = start_after is not None
         self._shown: set[str] = set()
 
@@ -170,6 +183,7 @@ class JobFollower(_Subscriber[JobUpdate]):
         start: `all` begins with what is stored (seven days), `latest` with the last event of each kind of each job,
             `new` with what comes.
         start_after: a sequence seen before: begin behind it.
+        patience_s: how long entering waits for the server and the stream.
         options: further arguments of nats-py's `connect`.
 
     Raises (on entry):
@@ -185,10 +199,13 @@ class JobFollower(_Subscriber[JobUpdate]):
         job: str | None = None,
         start: Start = "all",
         start_after: int | None = None,
+        patience_s: float = 10.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         subject = subject_filter("rw.job.*", _name(ClusterName, cluster), _name(JobName, job))
-        super().__init__(where, JOBS_STREAM, subject, start=start, start_after=start_after, options=options)
+        super().__init__(
+            where, JOBS_STREAM, subject, start=start, start_after=start_after, patience_s=patience_s, options=options
+        )
 
     def _read(self, message: StoredMessage, event: Event) -> JobUpdate | None:
         return JobUpdate(event, message.sequence, message.stored_at)

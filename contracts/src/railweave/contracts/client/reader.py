@@ -153,6 +153,7 @@ class StreamReader:
     async def _make_consumer_again(self) -> None:
         wait_s = _LOOK_S
         while True:
+            self._check_open()
             await self._drop_consumer()
             try:
                 await self._make_consumer()
@@ -224,8 +225,7 @@ class StreamReader:
 
     async def _listen(self) -> None:
         """Wait until something came, or a moment has passed."""
-        if self._link.client.is_closed:
-            raise NotAnswered("the connection is closed")
+        self._check_open()
         self._wake.clear()
         if not self._came:
             try:
@@ -235,6 +235,10 @@ class StreamReader:
                 silent_s = asyncio.get_running_loop().time() - self._heard
                 if self._link.is_up and self._wanted > 0 and silent_s > _SILENCE_S:
                     self._is_lost = True
+
+    def _check_open(self) -> None:
+        if self._link.client.is_closed:
+            raise NotAnswered("the connection is closed")
 
     async def _deliver(self, message: Msg) -> None:
         if self._inbox and message.subject.startswith(self._inbox):

@@ -10,7 +10,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Generator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -116,7 +116,7 @@ class SyncRailweave:
         job: str | None = None,
         node: str | None = None,
         start_after: int | None = None,
-    ) -> Iterator[PlacementUpdate]:
+    ) -> Generator[PlacementUpdate, None, None]:
         """What nodes owe jobs: first what is desired now, then every change."""
         subscriber = PlacementSubscriber(
             self._link.client, cluster=cluster, job=job, node=node, start_after=start_after
@@ -130,13 +130,13 @@ class SyncRailweave:
         job: str | None = None,
         start: Start = "all",
         start_after: int | None = None,
-    ) -> Iterator[JobUpdate]:
+    ) -> Generator[JobUpdate, None, None]:
         """What is said of jobs, in the order it was stored."""
         return self._iterate(
             JobFollower(self._link.client, cluster=cluster, job=job, start=start, start_after=start_after)
         )
 
-    def _iterate(self, subscriber: Any) -> Iterator[Any]:
+    def _iterate(self, subscriber: Any) -> Generator[Any, None, None]:
         self._run(subscriber.__aenter__())
         try:
             while True:
