@@ -27,6 +27,7 @@ from railweave.contracts.placement import DataRecord, Epoch, Grant, Head, JobSta
 from railweave.contracts.types import LeafName, NodeName, Rail
 from railweave.runtime.cluster_index import ClusterIndex
 from railweave.runtime.held import WHOLE_GPU_MILLI, Hold, NodeState, RunSlot, hold_of
+from railweave.runtime.sharing import share_parts
 
 __all__ = [
     "WHOLE_GPU_MILLI",
@@ -212,23 +213,23 @@ class ClusterState:
             case Placement() | Report() | Grant() | DataRecord():
                 self._fold_on_node(event, sequence, change)
             case NodeHardware():
-                self._told_of(event.node).hardware = event
+                self._told_of(event.node).hardware = share_parts(event)
                 change.nodes.add(event.node)
             case NodeStorage():
-                self._told_of(event.node).take_storage(event)
+                self._told_of(event.node).take_storage(share_parts(event))
                 change.nodes.add(event.node)
             case NodeDesired():
                 self._told_of(event.node).desired = event
                 change.nodes.add(event.node)
             case FabricNode():
-                self._told_of(event.node).fabric = event
+                self._told_of(event.node).fabric = share_parts(event)
                 change.nodes.add(event.node)
             case Head():
                 nodes = event.nodes
                 self.heads[event.key] = HeadSummary(event.run, event.state, int(event.round), nodes, sequence)
                 change.jobs.add(event.key)
             case FabricLeaf():
-                self.leaves[event.leaf] = event
+                self.leaves[event.leaf] = share_parts(event)
                 change.leaves.add(event.leaf)
             case Tenant():
                 _put(self.tenants, str(event.tenant), event, present=event.state == "present")

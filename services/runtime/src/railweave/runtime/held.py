@@ -16,6 +16,7 @@ from railweave.contracts.identity import JobRun
 from railweave.contracts.inventory import CachedDataset, DatasetState, NodeHardware, NodeStorage, Report, ReportState
 from railweave.contracts.placement import DataRecord, Fence, Grant, Placement, PlacementState
 from railweave.contracts.types import LeafName, NodeName, PciAddress, Rail
+from railweave.runtime.sharing import shared
 
 WHOLE_GPU_MILLI = 1000
 
@@ -55,19 +56,19 @@ class Hold:
 def hold_of(placement: Placement, sequence: int) -> Hold:
     """What a placement holds on its node."""
     return Hold(
-        gpus=tuple((gpu.index, int(gpu.fraction_milli)) for worker in placement.workers for gpu in worker.gpus),
+        gpus=tuple(shared((gpu.index, int(gpu.fraction_milli))) for worker in placement.workers for gpu in worker.gpus),
         vfs=tuple(
-            (interface.pf, int(interface.vf))
+            shared((interface.pf, int(interface.vf)))
             for worker in placement.workers
             if worker.network is not None
             for interface in worker.network.interfaces
         ),
-        fetch={item.dataset: int(item.bytes) for item in placement.datasets if item.action == "fetch"},
-        use=frozenset(item.dataset for item in placement.datasets),
-        evict={item.dataset: int(item.bytes) for item in placement.evict},
+        fetch={shared(item.dataset): int(item.bytes) for item in placement.datasets if item.action == "fetch"},
+        use=frozenset(shared(item.dataset) for item in placement.datasets),
+        evict={shared(item.dataset): int(item.bytes) for item in placement.evict},
         scratch_bytes=int(placement.scratch.bytes) if placement.scratch is not None else 0,
         exclusive=placement.exclusive,
-        tenant=str(placement.tenant),
+        tenant=shared(str(placement.tenant)),
         sequence=sequence,
         releasing=placement.state is PlacementState.RELEASING,
     )
