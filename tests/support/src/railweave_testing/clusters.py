@@ -126,6 +126,8 @@ class ClusterBuilder:
         self.state = ClusterState()
         self.touched: set[NodeName] = set()
         """Nodes that changed since the test last looked."""
+        self.told: list[Event] = []
+        """Everything told so far, to be published as it is."""
         self._sequence = 0
         self._ordinal = 0
         self._revision: dict[str, int] = {}
@@ -134,6 +136,7 @@ class ClusterBuilder:
     def tell(self, event: Event, stream: str) -> int:
         """Store an event and fold it; its sequence."""
         self._sequence += 1
+        self.told.append(event)
         self.touched |= self.state.apply_event(event, self._sequence, stream).nodes
         return self._sequence
 

@@ -227,19 +227,20 @@ class Survey:
         self._overlays.pop(name, None)
 
     def _sort(self) -> None:
-        keys = {place: _sort_key(place) for place in self._places.values()}
-        self.candidates = sorted(
-            self.by_name.values(), key=lambda candidate: (keys[candidate.place], _natural(candidate.name))
-        )
+        # Leaves from which the last node has gone are forgotten.
+        in_use = {candidate.place for candidate in self.by_name.values()}
+        self._places = {key: place for key, place in self._places.items() if place in in_use}
+        keys = {place: _sort_key(place) for place in in_use}
         for rank, place in enumerate(sorted(keys, key=lambda place: keys[place])):
             place.rank, place.size = rank, 0
+        self.candidates = sorted(self.by_name.values(), key=lambda found: (found.place.rank, *_natural(found.name)))
         self.members = {}
         for order, candidate in enumerate(self.candidates):
             candidate.order = order
             candidate.place.size += 1
             self.members.setdefault(candidate.shape, {}).setdefault(candidate.place, []).append(candidate)
         self._overlays.clear()
-        self.largest_place = max((place.size for place in keys), default=1) or 1
+        self.largest_place = max((place.size for place in keys), default=1)
 
     # -- summing up -----------------------------------------------------------------------------------------------
 
@@ -383,12 +384,16 @@ def _take_some(cards: list[Card], milli: int) -> None:
         cards[index] = cards[index]._replace(free_milli=cards[index].free_milli - milli)
 
 
-def _natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """`gpu-9` before `gpu-10`."""
-    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in _NUMBER.split(text) if part)
+_Natural = tuple[tuple[tuple[int, int, str], ...], str]
 
 
-def _sort_key(place: Place) -> tuple[tuple[tuple[int, int, str], ...], ...]:
+def _natural(text: str) -> _Natural:
+    """`gpu-9` before `gpu-10`; the text itself decides between `gpu-1` and `gpu-01`."""
+    parts = (part for part in _NUMBER.split(text) if part)
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts), text
+
+
+def _sort_key(place: Place) -> tuple[_Natural, ...]:
     return _natural(place.island), _natural(place.pod), _natural(place.leaf)
 
 
