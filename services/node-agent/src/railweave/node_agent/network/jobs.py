@@ -65,7 +65,7 @@ def _device_actions(session: Session, inside: Namespace, link: Link, step: Step)
             session.rename(inside, step.vf, after["name"])
             return [] if link.name == after["name"] else [SetLink(link.index, name=after["name"])]
         case StepKind.SETTINGS:
-            return _settings(link, after)
+            return _settings(link, session.name_of(inside, step.vf, link), after)
         case StepKind.ADDRESS:
             return [AddAddress(Address(link.index, after["address"]))]
         case StepKind.UP:
@@ -81,26 +81,26 @@ def _device_actions(session: Session, inside: Namespace, link: Link, step: Step)
             raise ValueError(f"{step.kind} is no step of a device")
 
 
-def _settings(link: Link, values: Mapping[str, Any]) -> list[Action]:
+def _settings(link: Link, name: str, values: Mapping[str, Any]) -> list[Action]:
     ipv4 = {key: value for key, value in values.items() if "/" not in key}
     actions: list[Action] = [SetLink(link.index, ipv4=ipv4)] if ipv4 else []
     for key, value in values.items():
         if key.startswith("ipv6/"):
-            actions.append(SetSysctl(f"ipv6/conf/{link.name}/{key.removeprefix('ipv6/')}", str(value)))
+            actions.append(SetSysctl(f"ipv6/conf/{name}/{key.removeprefix('ipv6/')}", str(value)))
     return actions
 
 
 def _leaf_job(session: Session, step: Step, values: Mapping[str, Any]) -> Job:
     """Sets the far end of a VF to `values`: its MTU, or the bridge that is its VLAN (None: no bridge) and whether it is
     up."""
-    leaf = session.leaf(rail_and_vf(step.vf)[0])
-    far_name = session.far_name(step.vf)
+    rail = rail_and_vf(step.vf)[0]
+    leaf, far_name = session.leaf(rail), session.far_name(step.vf)
     if step.kind is StepKind.PORT_MTU:
         return leaf, [SetLink(far_name, mtu=values["mtu"])]
     master = 0
     if values["vlan"] is not None:
         bridge_name = vlan_bridge_name(values["vlan"])
-        bridge = leaf.links_named([bridge_name]).get(bridge_name)
+        bridge = session.leaf_link(rail, bridge_name)
         if bridge is None:
             raise NotThere(f"VLAN {values['vlan']}", detail=f"the leaf has no bridge {bridge_name}")
         master = bridge.index
@@ -138,10 +138,10 @@ def _undo_on_leaf(session: Session, step: Step) -> Job | None:
     if not step.before:
         return None
     try:
-        leaf = session.leaf(rail_and_vf(step.vf)[0])
+        far_end = session.leaf_link(rail_and_vf(step.vf)[0], session.far_name(step.vf))
     except NetnsGone:
         return None
-    if not leaf.links_named([session.far_name(step.vf)]):
+    if far_end is None:
         return None
     try:
         return _leaf_job(session, step, step.before)
@@ -163,8 +163,8 @@ def _undo_inside(session: Session, inside: Namespace, link: Link | None, step: S
         case StepKind.ADDRESS:
             return [DeleteAddress(Address(link.index, step.after["address"]))]
         case StepKind.SETTINGS:
-            return _settings(link, step.before)
-        case StepKind.RENAME if link.name != step.before["name"]:
+            return _settings(link, session.name_of(inside, step.vf, link), step.before)
+        case StepKind.RENAME if session.name_of(inside, step.vf, link) != step.before["name"]:
             session.rename(inside, step.vf, step.before["name"])
             # Kernels before 6.2 refuse to rename a device that is up (plugins#147).
             return [SetLink(link.index, up=False), SetLink(link.index, name=step.before["name"])]

@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Protocol, Self
 
-from railweave.node_agent.network.memory_state import KERNEL_PROTOCOL, Device, Netns
+from railweave.node_agent.network.memory_state import KERNEL_PROTOCOL, Device, Netns, network_of, place_of
 from railweave.runtime.netlink import (
     Action,
     AddAddress,
@@ -73,7 +73,7 @@ class MemoryNamespace:
 
     def routes(self) -> list[Route]:
         """All routes."""
-        return list(self._netns.routes)
+        return list(self._netns.routes.values())
 
     def rules(self) -> list[Rule]:
         """All rules but the kernel's own."""
@@ -199,17 +199,16 @@ class MemoryNamespace:
         if address not in netns.addresses:
             return errno.EADDRNOTAVAIL
         netns.addresses.remove(address)
-        network = str(ipaddress.ip_interface(address.cidr).network)
-        left = [a for a in netns.addresses if a.index == address.index and family_of(a.cidr) == family_of(address.cidr)]
-        # Without an address IPv4 ends on a device, and all its routes with it.
-        netns.routes = [
-            route
-            for route in netns.routes
-            if route.device != address.index
-            or route.kind == "unreachable"
-            or family_of(route.to) != family_of(address.cidr)
-            or (left and not (route.to == network and route.protocol == KERNEL_PROTOCOL))
-        ]
+        subnet, family = str(network_of(address.cidr)), family_of(address.cidr)
+        left = [a for a in netns.addresses if a.index == address.index and family_of(a.cidr) == family]
+
+        def is_lost(route: Route) -> bool:
+            if route.device != address.index or route.kind == "unreachable" or family_of(route.to) != family:
+                return False
+            # Without an address IPv4 ends on a device, and all its routes with it.
+            return not left or (route.to == subnet and route.protocol == KERNEL_PROTOCOL)
+
+        netns.drop_routes(is_lost)
         return 0
 
     def _add_route(self, action: AddRoute) -> int:
@@ -222,24 +221,23 @@ class MemoryNamespace:
                 return errno.ENETDOWN
             if route.via is not None and not self._reaches(route.device, route.via):
                 return errno.ENETUNREACH
-        place = (route.to, route.table, route.key()[4])
-        if any((there.to, there.table, there.key()[4]) == place for there in self._netns.routes):
+        place = (*place_of(route), 0)
+        if place in self._netns.routes:
             return errno.EEXIST
-        self._netns.routes.append(route)
+        self._netns.routes[place] = route
         return 0
 
     def _reaches(self, index: int, gateway: str) -> bool:
         address = ipaddress.ip_address(gateway)
-        return any(
-            address in ipaddress.ip_interface(there.cidr).network
-            for there in self._netns.addresses
-            if there.index == index and family_of(there.cidr) == address.version
-        )
+        return any(there.index == index and address in network_of(there.cidr) for there in self._netns.addresses)
 
     def _delete_route(self, action: DeleteRoute) -> int:
-        for there in self._netns.routes:
-            if there.key() == action.route.key():
-                self._netns.routes.remove(there)
+        wanted = action.route
+        for device in (0, wanted.device):
+            place = (*place_of(wanted), device)
+            there = self._netns.routes.get(place)
+            if there is not None and (there.key() == wanted.key() or (not wanted.device and there.via == wanted.via)):
+                del self._netns.routes[place]
                 return 0
         return errno.ESRCH
 

@@ -4,17 +4,33 @@ that go with their namespace."""
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from railweave.runtime.netlink import Address, Link, NetnsRef, Route, Rule, family_of
 
-__all__ = ["KERNEL_PROTOCOL", "Device", "Netns"]
+__all__ = ["KERNEL_PROTOCOL", "Device", "Netns", "RoutePlace", "network_of", "place_of"]
 
 KERNEL_PROTOCOL = 2
 _MAIN = 254
 _IPV4_DEFAULTS: Mapping[str, int] = {"forwarding": 0, "rp_filter": 0, "arp_announce": 0, "arp_ignore": 0}
 _IPV6_DEFAULTS: Mapping[str, int] = {"accept_dad": 1, "accept_ra": 1, "keep_addr_on_down": 0}
+
+
+RoutePlace = tuple[str, int, int, int]
+"""Destination, table and metric, which one route of ours can have; the kernel's own have their device behind it."""
+
+
+def place_of(route: Route) -> tuple[str, int, int]:
+    """What no two routes of ours can share."""
+    return (route.to, route.table, route.metric or (1024 if ":" in route.to else 0))
+
+
+@lru_cache(maxsize=65536)
+def network_of(cidr: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """The subnet of an interface address; remembered, since parsing is most of what an action costs here."""
+    return ipaddress.ip_interface(cidr).network
 
 
 @dataclass(eq=False, slots=True)
@@ -59,7 +75,7 @@ class Netns:
         self.devices: dict[int, Device] = {}
         self.names: dict[str, Device] = {}
         self.addresses: list[Address] = []
-        self.routes: list[Route] = []
+        self.routes: dict[RoutePlace, Route] = {}
         self.rules: list[Rule] = []
         self.settings: dict[str, str] = {}
         self._last_index = 0
@@ -117,7 +133,7 @@ class Netns:
     def set_down(self, device: Device) -> None:
         """Down: its routes go, and its IPv6 addresses unless told to stay."""
         device.up = False
-        self.routes = [r for r in self.routes if r.device != device.index or r.kind == "unreachable"]
+        self.drop_routes(lambda route: route.device == device.index and route.kind != "unreachable")
         if not device.ipv6["keep_addr_on_down"]:
             self.addresses = [a for a in self.addresses if a.index != device.index or family_of(a.cidr) == 4]
 
@@ -131,7 +147,15 @@ class Netns:
 
     def connect(self, address: Address) -> None:
         """The kernel's route in `main` to an address' subnet."""
-        network = ipaddress.ip_interface(address.cidr).network
+        network = network_of(address.cidr)
         if network.prefixlen < network.max_prefixlen:
             metric = 256 if network.version == 6 else 0
-            self.routes.append(Route(str(network), _MAIN, None, address.index, metric, protocol=KERNEL_PROTOCOL))
+            route = Route(str(network), _MAIN, None, address.index, metric, protocol=KERNEL_PROTOCOL)
+            # Two devices in one subnet: the kernel keeps a route for each.
+            self.routes[(*place_of(route), address.index)] = route
+
+    def drop_routes(self, is_lost: Callable[[Route], bool]) -> None:
+        """Routes that go by themselves."""
+        lost = [place for place, route in self.routes.items() if is_lost(route)]
+        for place in lost:
+            del self.routes[place]

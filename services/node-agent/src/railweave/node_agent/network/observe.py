@@ -51,9 +51,9 @@ def observe(session: Session, wants: Sequence[VfWant], worker: NetnsRef | None) 
                 states[want.key] = base
     worker_state = None
     if inside is not None:
-        worker_state = _worker_state(inside, inside_links)
+        worker_state = _worker_state(inside, session.links(inside), inside_links)
         states = {key: _with_ipv6(state, inside, worker_state) for key, state in states.items()}
-    names = frozenset(link.name for link in node.links())
+    names = frozenset(link.name for link in session.links(node))
     return Observed(states, vlan_mtus, names, worker_state, gone)
 
 
@@ -95,9 +95,9 @@ def _leaf_side(session: Session, rail: int, wants: Iterable[VfWant]) -> tuple[di
     return states, mtus
 
 
-def _worker_state(inside: Namespace, ours: dict[str, Link]) -> WorkerState:
+def _worker_state(inside: Namespace, links: list[Link], ours: dict[str, Link]) -> WorkerState:
     key_of = {link.index: key for key, link in ours.items()}
-    names = {link.name: key_of.get(link.index, "") for link in inside.links()}
+    names = {link.name: key_of.get(link.index, "") for link in links}
     addresses: dict[str, set[str]] = defaultdict(set)
     for address in inside.addresses():
         if address.index in key_of:

@@ -13,10 +13,14 @@ from railweave.runtime.netlink import (
     CreateVeth,
     DeleteLink,
     Kernel,
+    Link,
     SetLink,
     settle_all,
     vf_name,
 )
+
+_AT_A_TIME = 16
+_MOST_VFS = 256
 
 __all__ = ["create_vfs", "provision_vfs", "remove_vfs"]
 
@@ -39,19 +43,27 @@ def provision_vfs(kernel: Kernel, ports: NodePorts, vfs_per_pf: int) -> list[str
             far_names = {key: session.far_name(key) for key in wanted}
             far_ends = session.leaf(port.rail).links_named(far_names.values())
             missing += [key for key in wanted if key not in here and far_names[key] not in far_ends]
-            mark = ports.mark("")
-            for link in session.leaf(port.rail).links():
-                if not (link.alias.startswith(f"{mark}r{port.rail}v") and link.alias.endswith("/far")):
-                    continue
-                key = link.alias[len(mark) : -len("/far")]
-                if rail_and_vf(key)[1] < vfs_per_pf:
-                    continue
-                if key not in here or link.master:
+            for key, far in _beyond(session, port.rail, vfs_per_pf).items():
+                if key not in here or far.master:
                     raise NetworkRefused(key, f"is in use; {vfs_per_pf} VFs on rail {port.rail} would take it away")
                 surplus.append(key)
         settle_all(session.node(), [DeleteLink(here[key].index) for key in surplus])
         create_vfs(session, missing)
         return missing
+
+
+def _beyond(session: Session, rail: int, vfs_per_pf: int) -> dict[str, Link]:
+    """Far ends of this node's VFs of index `vfs_per_pf` and up. Asked for by name, some at a time until there are none:
+    listing the leaf would cost each node what all nodes have on it."""
+    found: dict[str, Link] = {}
+    for first in range(vfs_per_pf, _MOST_VFS, _AT_A_TIME):
+        names = {session.far_name(key): key for key in (vf_name(rail, first + more) for more in range(_AT_A_TIME))}
+        links = session.leaf(rail).links_named(names)
+        ours = {names[name]: link for name, link in links.items()}
+        found |= {key: link for key, link in ours.items() if link.alias == f"{session.ports.mark(key)}/far"}
+        if not links:
+            break
+    return found
 
 
 def create_vfs(session: Session, keys: Sequence[str]) -> None:

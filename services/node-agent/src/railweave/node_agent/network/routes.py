@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from railweave.node_agent.network.errors import NetworkRefused
@@ -30,6 +31,9 @@ IPV6_SETTINGS: Final[Mapping[str, int]] = {"accept_dad": 0, "accept_ra": 0, "kee
 """No duplicate detection (addresses are exclusive claims; it takes a second or two in which nothing can be sent), no
 routes from router advertisements past our rules, and addresses that stay over a link flap as IPv4's do."""
 
+_CACHED: Final = 16384
+"""Wants remembered: each is planned several times in its life, and parsing its addresses is what a plan costs."""
+
 MAIN_TABLE: Final = 254
 _RESERVED_TABLES: Final = frozenset({0, 252, 253, 254, 255})
 _IPV6_MINIMUM_MTU: Final = 1280
@@ -37,6 +41,7 @@ _DEFAULT: Final = {4: "0.0.0.0/0", 6: "::/0"}
 _IPV6_METRIC: Final = 1024
 
 
+@lru_cache(maxsize=_CACHED)
 def routes_of(want: VfWant, device: int) -> tuple[Route, ...]:
     """The routes of a VF that has index `device`, in the order they must be added (a gateway needs its subnet)."""
     routes: list[Route] = []
@@ -80,6 +85,7 @@ def check_wants(wants: Sequence[VfWant]) -> None:
             seen[what] = want.key
 
 
+@lru_cache(maxsize=_CACHED)
 def _check_one(want: VfWant) -> None:
     try:
         check_device_name(want.name)

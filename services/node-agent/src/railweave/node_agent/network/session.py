@@ -6,7 +6,8 @@ A VF is known by its mark (the interface's alias), which stays with it through m
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 from railweave.runtime.netlink import (
@@ -15,7 +16,6 @@ from railweave.runtime.netlink import (
     Namespace,
     NetnsGone,
     NetnsRef,
-    check_device_name,
     veth_far_name,
 )
 
@@ -54,6 +54,7 @@ class NodePorts:
         return f"railweave/{self.node}/{key}"
 
 
+@lru_cache(maxsize=4096)
 def rail_and_vf(key: str) -> tuple[int, int]:
     """The rail and VF index in a key such as "r1v0"."""
     rail, _, vf = key[1:].partition("v")
@@ -68,7 +69,12 @@ class Session:
         self.ports = ports
         self._stack = contextlib.ExitStack()
         self._opened: dict[object, Namespace] = {}
+        self._all: dict[int, list[Link]] = {}
         self._links: dict[int, dict[str, Link]] = {}
+        self._located: dict[tuple[str, NetnsRef | None], tuple[Namespace, Link]] = {}
+        self._renamed: dict[tuple[int, str], str] = {}
+        self._leaves: dict[int, Namespace] = {}
+        self._leaf_links: dict[tuple[int, str], Link | None] = {}
         self._mark = ports.mark("")
 
     def __enter__(self) -> Self:
@@ -89,16 +95,26 @@ class Session:
 
     def leaf(self, rail: int) -> Namespace:
         """The namespace of the leaf on that rail. Raises NetnsGone."""
-        port = self.ports.port(rail)
-        if port is None:
-            raise NetnsGone(f"leaf of rail {rail}", detail=f"{self.ports.node} has no port on that rail")
-        return self._open(port.leaf_netns)
+        found = self._leaves.get(rail)
+        if found is None:
+            port = self.ports.port(rail)
+            if port is None:
+                raise NetnsGone(f"leaf of rail {rail}", detail=f"{self.ports.node} has no port on that rail")
+            found = self._leaves[rail] = self._open(port.leaf_netns)
+        return found
+
+    def leaf_link(self, rail: int, name: str) -> Link | None:
+        """A device of a leaf, as it was when first asked for; for what does not change under us, such as its index."""
+        place = (rail, name)
+        if place not in self._leaf_links:
+            self._leaf_links[place] = self.leaf(rail).links_named([name]).get(name)
+        return self._leaf_links[place]
 
     def far_name(self, key: str) -> str:
         """The name of a VF's far end in its leaf. Raises NameRefused."""
         rail, vf = rail_and_vf(key)
         port = self.ports.port(rail)
-        return check_device_name(veth_far_name(port.port if port is not None else "", vf))
+        return veth_far_name(port.port if port is not None else "", vf)
 
     def worker(self, ref: NetnsRef) -> Namespace:
         """A worker's namespace, wherever it lives by now. Raises NetnsGone."""
@@ -109,7 +125,18 @@ class Session:
 
     def forget(self) -> None:
         """What was looked up no longer holds: devices were moved or made."""
+        self._leaf_links.clear()
+        self._all.clear()
         self._links.clear()
+        self._located.clear()
+        self._renamed.clear()
+
+    def links(self, inside: Namespace) -> list[Link]:
+        """All devices of a namespace, as they were when first asked for."""
+        found = self._all.get(id(inside))
+        if found is None:
+            found = self._all[id(inside)] = inside.links()
+        return found
 
     def marked(self, inside: Namespace) -> dict[str, Link]:
         """Our VFs in a namespace, by key."""
@@ -118,7 +145,7 @@ class Session:
             start = len(self._mark)
             found = {
                 link.alias[start:]: link
-                for link in inside.links()
+                for link in self.links(inside)
                 if link.alias.startswith(self._mark) and not link.alias.endswith("/far")
             }
             self._links[id(inside)] = found
@@ -126,11 +153,23 @@ class Session:
 
     def rename(self, inside: Namespace, key: str, name: str) -> None:
         """A rename is about to be sent: what comes behind it in the same send must use the new name."""
-        links = self.marked(inside)
-        links[key] = replace(links[key], name=name)
+        self._renamed[id(inside), key] = name
+
+    def name_of(self, inside: Namespace, key: str, link: Link) -> str:
+        """The name a device has by then."""
+        return self._renamed.get((id(inside), key), link.name)
 
     def locate(self, key: str, worker: NetnsRef | None) -> tuple[Namespace, Link] | None:
-        """Where a VF is: the node's namespace, or that of the worker."""
+        """Where a VF is: in the worker's namespace, or the node's."""
+        place = (key, worker)
+        found = self._located.get(place)
+        if found is None:
+            found = self._look_for(key, worker)
+            if found is not None:
+                self._located[place] = found
+        return found
+
+    def _look_for(self, key: str, worker: NetnsRef | None) -> tuple[Namespace, Link] | None:
         places = [self.node()]
         if worker is not None:
             with contextlib.suppress(NetnsGone):

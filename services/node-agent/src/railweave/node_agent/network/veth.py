@@ -16,7 +16,7 @@ from typing import Any
 
 from railweave.node_agent.network.errors import StepFailed, UndoFailed
 from railweave.node_agent.network.jobs import Job, apply_job, undo_job
-from railweave.node_agent.network.model import Observed, Step, StepKind, VfWant
+from railweave.node_agent.network.model import Observed, Phase, Step, StepKind, VfWant
 from railweave.node_agent.network.observe import observe
 from railweave.node_agent.network.provision import create_vfs
 from railweave.node_agent.network.session import NodePorts, Session, rail_and_vf
@@ -88,8 +88,10 @@ class VethDriver:
             UndoFailed: what could not be undone, with its causes.
         """
         failures: list[tuple[Step, Exception]] = []
+        moved = {step.vf for step in steps if step.kind is StepKind.MOVE}
+        to_undo = [step for step in reversed(steps) if not (step.vf in moved and _goes_with_the_move(step))]
         with Session(self.kernel, self.ports) as session:
-            for turn in _turns(list(reversed(steps))):
+            for turn in _turns(to_undo):
                 if turn[0].kind is StepKind.MOVE:
                     outcomes = _bring_back(session, turn)
                 else:
@@ -103,6 +105,15 @@ def _turns(steps: Sequence[Step]) -> Iterator[list[Step]]:
     """Neighbours that may go to the kernel together: moves change where everything else is to be found."""
     for _, turn in itertools.groupby(steps, key=lambda step: _TURNS.get(step.kind, "device")):
         yield list(turn)
+
+
+def _goes_with_the_move(step: Step) -> bool:
+    """Whether the kernel itself takes it off a device that leaves its namespace: half the work of an undo."""
+    if step.phase is not Phase.ATTACH:
+        return False
+    if step.kind is StepKind.ROUTE:
+        return bool(step.after["kind"] == "unicast")
+    return step.kind in {StepKind.ADDRESS, StepKind.UP, StepKind.SETTINGS}
 
 
 def _caught(work: Callable[[], None]) -> Exception | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from railweave.runtime.netlink.errors import NameRefused
 
@@ -99,6 +100,7 @@ def vf_name(rail: int, vf: int) -> str:
     return f"r{rail}v{vf}"
 
 
+@lru_cache(maxsize=65536)
 def veth_far_name(port: str, vf: int) -> str:
     """The interface inside a software leaf that is the far end of VF `vf` on leaf port `port`."""
     return device_name(port, f"v{vf}")
