@@ -12,7 +12,7 @@ from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.health import HealthServer
 from railweave.runtime.host import ServiceContext, ServiceNotFound, run_services
 from railweave.runtime.local_servers import LocalNatsServer
-from railweave.runtime.settings import Settings, load_settings
+from railweave.runtime.settings import Settings, SettingsError, load_settings
 
 Work = Callable[[ServiceContext], Awaitable[None]]
 
@@ -148,7 +148,7 @@ async def test_a_service_that_fails_ends_the_process_after_the_others_have_finis
     async def finish(ctx: ServiceContext) -> None:
         await ctx.stop.wait()
         await asyncio.sleep(0.1)
-        await ctx.bus.stream_state("JOBS") if False else await ctx.bus.barrier()
+        await ctx.bus.barrier()
         finished.append("acked")
 
     assert await run(Probe("topology", fail), Probe("jobs", finish), settings=settings_for(nats_server)) == 1
@@ -230,6 +230,40 @@ async def test_work_until_stopped_is_cancelled_by_stop_and_its_errors_pass(nats_
         raise ValueError("no")
 
     assert await run(Probe("two", lambda ctx: ctx.until_stopped(broken())), settings=settings_for(nats_server)) == 1
+
+
+async def test_a_broker_that_closes_the_connection_for_good_ends_the_process(nats_server: LocalNatsServer) -> None:
+    probe = Probe("one")
+    running = asyncio.ensure_future(run(probe, settings=settings_for(nats_server)))
+    await until(lambda: probe.ready)
+    assert probe.ctx is not None
+    await probe.ctx.bus.connection.client.close()
+    assert await asyncio.wait_for(running, 5) == 1
+
+
+async def test_cancelled_work_until_stopped_cleans_up_first(nats_server: LocalNatsServer) -> None:
+    cleaned = []
+
+    async def forever() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0.05)
+            cleaned.append(True)
+
+    probe = Probe("one", lambda ctx: ctx.until_stopped(forever()))
+    running = asyncio.ensure_future(run(probe, settings=settings_for(nats_server)))
+    await until(lambda: probe.ready)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert cleaned == [True]
+
+
+async def test_a_port_that_is_taken_is_told_as_a_setting(nats_server: LocalNatsServer) -> None:
+    settings = settings_for(nats_server, f"service.http_port={nats_server.port}")
+    with pytest.raises(SettingsError, match=r"service.http_port: cannot listen on 127.0.0.1:\d+: .*in use"):
+        await run(Probe("one"), settings=settings)
 
 
 async def test_a_name_nobody_offers_is_refused(nats_server: LocalNatsServer) -> None:

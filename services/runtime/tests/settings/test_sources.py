@@ -121,8 +121,13 @@ def test_a_service_reads_its_own_section(registry: SectionRegistry) -> None:
     assert settings.section(CacheSettings).roots == (Path("/a"), Path("/b"))
 
 
-def test_a_section_that_was_never_loaded_has_its_defaults() -> None:
+def test_settings_without_sources_have_the_defaults_of_every_section() -> None:
     assert Settings().section(CacheSettings).weights == {"size": 1}
+
+
+def test_a_section_registered_after_loading_is_a_mistake_and_not_its_defaults() -> None:
+    with pytest.raises(LookupError, match="find services first"):
+        load_settings(environ={"RAILWEAVE_CACHE__ROOTS": "/a"}).section(CacheSettings)
 
 
 def test_the_section_of_a_service_that_does_not_run_here_is_left_alone(tmp_path: Path) -> None:

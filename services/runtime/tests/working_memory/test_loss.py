@@ -12,6 +12,7 @@ import pytest
 from railweave.runtime.local_servers import LocalValkeyServer
 from railweave.runtime.metrics import Metrics
 from railweave.runtime.redis_store import MemoryLoss, Projected, RedisUnavailable, WorkingMemory
+from railweave.runtime.settings import RedisSettings
 from railweave_testing.servers import running_valkey
 
 _spec = importlib.util.spec_from_file_location("flaky_proxy", Path(__file__).with_name("flaky_proxy.py"))
@@ -226,3 +227,16 @@ async def test_a_wrong_password_is_away_with_its_reason(open_memory) -> None:
             assert "hunter2" not in memory.check().detail
         async with open_memory(server.port, password="right") as memory:
             assert memory.available
+
+
+async def test_a_unix_socket_is_as_good(short_tmp_path: Path, metrics: Metrics) -> None:
+    path = short_tmp_path / "valkey.sock"
+    with running_valkey(extra_config=f"unixsocket {path}"):
+        memory = WorkingMemory(RedisSettings(url=f"unix://{path}?db=0"), metrics)
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(memory.run(stop))
+            assert await memory.wait_available(5)
+            await memory.beat("node", "a", ttl_s=10)
+            stop.set()
+        await memory.close()

@@ -14,7 +14,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 
 import structlog
@@ -27,7 +27,7 @@ from railweave.runtime.logs import service_context
 from railweave.runtime.metrics import Metrics, probe_loop_lag
 from railweave.runtime.redis_store import WorkingMemory
 from railweave.runtime.service import ClusterSlot, Service, ServiceContext, ServiceFactory, find_service
-from railweave.runtime.settings import Settings
+from railweave.runtime.settings import ServiceSettings, Settings, SettingsError
 from railweave.runtime.view import ClusterView
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -60,6 +60,7 @@ async def run_services(
 
     Raises:
         ServiceNotFound: a name nobody offers.
+        SettingsError: the health server cannot listen where it should.
     """
     made = [(find_service(item) if isinstance(item, str) else item)(settings) for item in services]
     host = _Host(made, settings, stop or asyncio.Event(), clock or SystemClock())
@@ -83,7 +84,7 @@ class _Host:
     async def run(self, on_started: Callable[[HealthServer], None] | None) -> int:
         own = self._settings.service
         self._add_checks()
-        async with serve_health(self._health, self._metrics, host=own.http_host, port=own.http_port) as server:
+        async with _listening(self._health, self._metrics, own) as server:
             _log.info("started", services=[service.name for service in self._services], health=server.url)
             if on_started is not None:
                 on_started(server)
@@ -211,6 +212,19 @@ class _Host:
         for service in self._services:
             self._health.add_readiness(f"service.{service.name}", _readiness(service))
             self._metrics.ready.labels(service.name).set_function(partial(_ready_value, service))
+
+
+@contextlib.asynccontextmanager
+async def _listening(health: Health, metrics: Metrics, own: ServiceSettings) -> AsyncIterator[HealthServer]:
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            server = await stack.enter_async_context(
+                serve_health(health, metrics, host=own.http_host, port=own.http_port)
+            )
+        except OSError as error:
+            where = f"{own.http_host}:{own.http_port}"
+            raise SettingsError([f"service.http_port: cannot listen on {where}: {error.strerror}"]) from error
+        yield server
 
 
 async def _end_task(task: asyncio.Future[Bus]) -> None:

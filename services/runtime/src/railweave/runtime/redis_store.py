@@ -349,7 +349,11 @@ def _ms(seconds: float) -> int:
 
 def _make_client(settings: RedisSettings) -> Redis:
     password = settings.password.get_secret_value() if settings.password else None
-    tls = {"ssl_ca_certs": str(settings.tls_ca_file)} if settings.tls_ca_file else {}
+    # Each kind of connection refuses the options of the others.
+    scheme = settings.url.partition(":")[0]
+    of_scheme: dict[str, Any] = {} if scheme == "unix" else {"socket_keepalive": True}
+    if scheme == "rediss" and settings.tls_ca_file is not None:
+        of_scheme["ssl_ca_certs"] = str(settings.tls_ca_file)
     pool = BlockingConnectionPool.from_url(
         settings.url,
         max_connections=settings.max_connections,
@@ -358,13 +362,12 @@ def _make_client(settings: RedisSettings) -> Redis:
         password=password,
         socket_timeout=settings.timeout_s,
         socket_connect_timeout=settings.connect_timeout_s,
-        socket_keepalive=True,
         decode_responses=True,
         # The default repeats a command up to ten times when its reply is lost, INCR and scripts alike (notes 3.1).
         retry=Retry(NoBackoff(), 0),
         retry_on_error=[],
         health_check_interval=0,
         maint_notifications_config=MaintNotificationsConfig(enabled=False),
-        **tls,
+        **of_scheme,
     )
     return Redis.from_pool(pool)

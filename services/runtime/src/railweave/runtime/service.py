@@ -103,11 +103,13 @@ class ServiceContext:
             stopped.cancel()
             if not task.done():
                 task.cancel()
-        try:
-            await task
-        except asyncio.CancelledError:
+                # Its clean-up belongs to this call, also when this call itself is cancelled.
+                await asyncio.wait((task,))
+        if task.cancelled():
             if not self.stop.is_set():
-                raise
+                raise asyncio.CancelledError
+            return
+        task.result()
 
 
 def find_service(name: str) -> ServiceFactory:

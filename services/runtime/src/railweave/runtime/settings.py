@@ -127,12 +127,21 @@ class Settings:
     log: LogSettings = field(default_factory=LogSettings)
     sections: Mapping[str, BaseModel] = field(default_factory=dict)
     """The sections of services, by name."""
+    is_loaded: bool = field(default=False, repr=False, compare=False)
+    """Whether sources were read; false for settings that are all defaults, as in tests."""
 
     def section(self, model: type[M]) -> M:
-        """The section read by `model`; its defaults where nothing registered it before loading."""
+        """The section read by `model`; its defaults where no sources were read.
+
+        Raises:
+            LookupError: the sources were read before the model was registered, so what they say of it was passed over.
+        """
         for found in self.sections.values():
             if isinstance(found, model):
                 return found
+        if self.is_loaded:
+            msg = f"{model.__qualname__} was registered after the settings were loaded; find services first, then load"
+            raise LookupError(msg)
         return model()
 
     @staticmethod
@@ -188,6 +197,7 @@ def load_settings(
         service=cast("ServiceSettings", values["service"]),
         log=cast("LogSettings", values["log"]),
         sections={name: value for name, value in values.items() if name not in _CORE},
+        is_loaded=True,
     )
 
 
