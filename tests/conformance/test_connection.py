@@ -58,6 +58,29 @@ async def test_patience_that_ends_is_told(tmp_path: Path) -> None:
         await Bus.connect(BusSettings(servers=("nats://127.0.0.1:9",), connect_patience_s=0.3))
 
 
+async def test_connecting_can_be_given_up_at_any_moment(fresh_nats_server: LocalNatsServer) -> None:
+    """SIGTERM while NATS is awaited; nothing is left behind (an unclosed socket would be a warning, so an error)."""
+    for step in range(20):
+        connecting = asyncio.create_task(Bus.connect(BusSettings(servers=(fresh_nats_server.url,))))
+        await asyncio.sleep(step * 0.0003)
+        connecting.cancel()
+        (outcome,) = await asyncio.gather(connecting, return_exceptions=True)
+        if isinstance(outcome, Bus):
+            await outcome.close()
+    fresh_nats_server.pause()
+    try:
+        connecting = asyncio.create_task(Bus.connect(BusSettings(servers=(fresh_nats_server.url,))))
+        await asyncio.sleep(0.2)
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
+    finally:
+        fresh_nats_server.resume()
+    await asyncio.sleep(0.05)
+    names = {task.get_name() for task in asyncio.all_tasks()}
+    assert not any("bus" in name for name in names)
+    assert len(asyncio.all_tasks()) == 1, names
+
+
 @pytest.mark.parametrize("down_s", [0.2, pytest.param(12.0, marks=pytest.mark.long)])
 async def test_broker_that_was_away_is_found_again_however_long(
     fresh_nats_server: LocalNatsServer, down_s: float

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from railweave.contracts.wire import StoredMessage
 from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.deadletters import DeadLetters

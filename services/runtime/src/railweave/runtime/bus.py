@@ -84,7 +84,11 @@ class Bus:
         """
         bus = cls(Connection(settings, observer or SilentObserver()))
         await bus.connection.open(on_closed)
-        await bus.replies.open()
+        try:
+            await bus.replies.open()
+        except BaseException:
+            await bus.close()
+            raise
         return bus
 
     async def close(self) -> None:

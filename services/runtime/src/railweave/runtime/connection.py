@@ -192,14 +192,24 @@ class Connection:
             async with asyncio.timeout(patience_s):
                 await self.client.connect(**self._options())
         except TimeoutError:
-            with contextlib.suppress(Exception):
-                await self.client.close()
+            await self._abandon()
             raise BusUnavailable(
                 f"no NATS server at {', '.join(self.settings.servers)} within {patience_s} s", was_sent=False
             ) from None
+        except asyncio.CancelledError:
+            await self._abandon()
+            raise
         self.client.failures = 0
         self._up.set()
         self._watchdog = asyncio.get_running_loop().create_task(self._watch(), name="bus-watchdog")
+
+    async def _abandon(self) -> None:
+        """Leave nothing of a connect that did not come to its end."""
+        self._closed_by_us = True
+        if self.client.transport is not None:
+            self.client.transport.abort()
+        with contextlib.suppress(Exception):
+            await self.client.close()
 
     def _options(self) -> dict[str, Any]:
         settings = self.settings

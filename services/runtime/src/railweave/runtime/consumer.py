@@ -10,6 +10,7 @@ A message that is put off may be overtaken by a later one of its key: handlers a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -68,10 +69,11 @@ class Consumer:
 
         self._ack_wait_s = ack_wait_s or 30.0
         self._max_deliver = -1
+        self._pending = 0
         self._room = concurrency * 4
         self._in_hand: dict[int, Delivery] = {}  # by stream sequence; deferred ones too
         self._unhandled = 0  # in hand and not deferred: what the room is for
-        self._settled: OrderedDict[tuple[int, datetime], Delivery] = OrderedDict()
+        self._verdicts: OrderedDict[tuple[int, datetime], bytes] = OrderedDict()  # of what was settled lately
         self._owing: dict[int, Delivery] = {}
         self._queues: dict[str, deque[Delivery]] = {}
         self._keys: asyncio.Queue[str] = asyncio.Queue()
@@ -89,6 +91,11 @@ class Consumer:
     def in_hand(self) -> int:
         """How many messages are delivered and not settled, deferred ones included."""
         return len(self._in_hand)
+
+    @property
+    def pending(self) -> int:
+        """How many messages were still to be delivered when the last one was: the lag."""
+        return self._pending
 
     @property
     def is_ready(self) -> bool:
@@ -202,11 +209,10 @@ class Consumer:
         for raw in came:
             delivered = delivered_as(raw.reply)
             message = stored_message(self.stream, raw, delivered)
+            self._pending = delivered.pending
             if delivered.attempt > 1:
                 self._connection.observer.count("redeliveries", stream=self.stream)
-            known = self._in_hand.get(message.sequence) or self._settled.get((message.sequence, message.stored_at))
-            if known is not None and known.message.stored_at == message.stored_at:
-                await known.redelivered(raw.reply)
+            if delivered.attempt > 1 and await self._is_known(message, raw.reply):
                 continue
             delivery = Delivery(self._connection, message, raw.reply, delivered.attempt, self._was_settled)
             self._in_hand[message.sequence] = delivery
@@ -219,6 +225,20 @@ class Consumer:
                 self._keys.put_nowait(key)
             else:
                 queue.append(delivery)
+
+    async def _is_known(self, message: StoredMessage, reply: str) -> bool:
+        """Whether a redelivered message is in hand, or was settled here and only its verdict was lost."""
+        in_hand = self._in_hand.get(message.sequence)
+        # A stream made again has the same sequences: the time tells them apart.
+        if in_hand is not None and in_hand.message.stored_at == message.stored_at:
+            in_hand.redelivered(reply)
+            return True
+        verdict = self._verdicts.get((message.sequence, message.stored_at))
+        if verdict is None:
+            return False
+        with contextlib.suppress(BusUnavailable):  # then it comes once more
+            await self._connection.publish(reply, verdict, "", None)
+        return True
 
     def _key_of(self, message: StoredMessage) -> str:
         try:
@@ -300,12 +320,13 @@ class Consumer:
 
     def _was_settled(self, delivery: Delivery) -> None:
         message = delivery.message
-        self._in_hand.pop(message.sequence, None)
+        if self._in_hand.get(message.sequence) is delivery:
+            del self._in_hand[message.sequence]
         if delivery.was_put_off:
             return
-        self._settled[message.sequence, message.stored_at] = delivery
-        if len(self._settled) > _REMEMBERED:
-            self._settled.popitem(last=False)
+        self._verdicts[message.sequence, message.stored_at] = delivery.verdict or b""
+        if len(self._verdicts) > _REMEMBERED:
+            self._verdicts.popitem(last=False)
         if delivery.owes_verdict:
             self._owing[message.sequence] = delivery
 

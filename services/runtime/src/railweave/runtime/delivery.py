@@ -50,6 +50,11 @@ class Delivery:
         return self._verdict is not None
 
     @property
+    def verdict(self) -> bytes | None:
+        """How it was settled, as the server is told."""
+        return self._verdict
+
+    @property
     def owes_verdict(self) -> bool:
         """Whether its end was decided while the server was away."""
         return self._verdict is not None and not self._was_told
@@ -85,12 +90,10 @@ class Delivery:
         """Seconds since the server was last told that it is in hand; `now` on the loop's clock."""
         return now - self._told_in_progress
 
-    async def redelivered(self, reply: str) -> None:
-        """The same message came again: answer by the newer way, and repeat a verdict that was lost."""
+    def redelivered(self, reply: str) -> None:
+        """The same message came again while it is in hand: answer by the newer way."""
         self._reply = reply
         self._told_in_progress = asyncio.get_running_loop().time()
-        if self._verdict is not None:
-            self._was_told = await self._tell(self._verdict)
 
     async def repeat_verdict(self) -> None:
         """Tell the server what it could not be told before."""

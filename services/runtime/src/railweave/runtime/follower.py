@@ -80,12 +80,18 @@ class Follower:
         self._applied = 0
         self._batches = WholeBatches()
         self._pending = 0
+        self._heard_at = 0.0
         self._idle_while_holding = 0
 
     @property
     def applied_sequence(self) -> int:
         """The sequence up to which everything that matches has been told."""
         return self._applied
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since anything was heard of the stream, heartbeats included: the age of what was told."""
+        return asyncio.get_running_loop().time() - self._heard_at
 
     @property
     def stream_created(self) -> datetime | None:
@@ -152,7 +158,9 @@ class Follower:
         except StreamMissing:
             _log.debug("stream %s does not exist yet", self.stream)
         except (ConsumerLost, BusUnavailable, ApiError) as lost:
-            _log.info("following %s again: %s", self.stream, lost)
+            # Once or twice is what a restarting broker does; more is for an operator.
+            level = logging.WARNING if self._backoff.attempt > 5 else logging.INFO
+            _log.log(level, "following %s again: %s", self.stream, lost)
         finally:
             if puller is not None:
                 await puller.close()
@@ -257,6 +265,8 @@ class Follower:
     async def _pump(self, puller: Puller) -> None:
         while True:
             came = await puller.next_slice(_BATCH_POLL_S if self._batches.is_holding and self._pending == 0 else None)
+            if came or not self._batches.is_holding:  # while holding, an empty slice is our own short timeout
+                self._heard_at = asyncio.get_running_loop().time()
             if came:
                 self._take(came)
                 self._backoff.reset()
@@ -288,7 +298,9 @@ class Follower:
                 self._tell(taken)
         if gap is not None:
             raise ConsumerLost(f"{self.stream}: {gap}")
-        if self._pending == 0 or self._received >= self._fixed:
+        if self._pending == 0:
+            # Not as soon as the fixed sequence is passed: a subject that was written again meanwhile is no longer in
+            # the snapshot and not yet told. With nothing pending, every subject's latest has been told.
             self._nothing_left_of_snapshot()
 
     def _tell(self, messages: Sequence[StoredMessage]) -> None:

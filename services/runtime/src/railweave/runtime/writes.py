@@ -123,6 +123,7 @@ class GuardedWrites:
             raise PublishRefused(0, str(refused)) from None
         if opened.data:
             _stored(opened, expected_last)
+            raise PublishRefused(0, "the server took the first of a batch for a single message: it is older than 2.12")
         try:
             for number, message in enumerate(messages[1:-1], start=2):
                 headers = dict(message.headers) | _in_batch(batch_id, number)
