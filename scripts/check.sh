@@ -33,6 +33,7 @@ step types mypy
 step imports lint-imports --no-cache
 step namespace no_namespace_init
 step schemas python -m railweave.contracts.generate --check
+step commands python -m railweave.cli.reference --check
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'checks that failed: %s\n' "${failed[*]}" >&2
     exit 1

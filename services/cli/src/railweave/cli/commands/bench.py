@@ -9,6 +9,7 @@ import platform
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from railweave.cli import words
 from railweave.cli.arguments import leave
 from railweave.cli.exits import CommandFailed, Exit
 from railweave.cli.output import show
-from railweave.cli.replay.leaks import RecordWatch, find_leaks
+from railweave.cli.replay.leaks import AGENTS_HELD, RecordWatch, find_leaks
 from railweave.cli.replay.ledger import Stage
 from railweave.cli.replay.outcome import outcome, outcome_table
 from railweave.cli.replay.player import Pace, Player, Progress
@@ -143,12 +144,12 @@ async def _replay(stack: LocalStack, trace: Trace, pace: Pace) -> dict[str, Any]
             f"{words.plural(len(stack.node_names), 'node')}, {pace.speed:,.0f} times as fast"
         )
         async with connected(stack.target) as session:
-            return await _played(session, trace, pace)
+            return await _played(session, trace, pace, lambda: stack.gauge(AGENTS_HELD))
     finally:
         await stack.stop()
 
 
-async def _played(session: Session, trace: Trace, pace: Pace) -> dict[str, Any]:
+async def _played(session: Session, trace: Trace, pace: Pace, held: Callable[[], Awaitable[int]]) -> dict[str, Any]:
     player = Player(session.bus, trace, pace)
     begun = time.monotonic()
     async with RecordWatch(session.bus) as watch:
@@ -157,7 +158,7 @@ async def _played(session: Session, trace: Trace, pace: Pace) -> dict[str, Any]:
         except* TimeoutError:
             _say("jobs that were ended are not released in time: they are counted as leaks")
         duration_s = time.monotonic() - begun
-        leaks = await find_leaks(session.bus)
+        leaks = await find_leaks(session.bus, held)
     counts = await session.ask(COUNTS_SUBJECT, CountsQuery(), CountsAnswer)
     result = outcome(player.progress.ledger, watch.moved, leaks, counts, duration_s)
     return result | {"left_out": trace.left_out, "was_cut_short": player.progress.was_cut_short}

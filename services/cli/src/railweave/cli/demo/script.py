@@ -19,7 +19,7 @@ from railweave.cli.demo import network
 from railweave.cli.demo.narrator import Narrator
 from railweave.cli.demo.network import DemoWorker, Traffic
 from railweave.cli.output import Column, table
-from railweave.cli.replay.leaks import look
+from railweave.cli.replay.leaks import AGENTS_HELD, find_leaks
 from railweave.cli.session import Session, connected
 from railweave.cli.stack.design import Shape
 from railweave.cli.stack.local import LocalStack
@@ -262,9 +262,11 @@ class _Story:
     async def _nothing_left(self, session: Session) -> None:
         tale = self._tale
         tale.title("Nothing is left")
-        leaks = await look(session.bus)
+        leaks = await find_leaks(session.bus, lambda: self._stack.gauge(AGENTS_HELD), settle_s=5.0)
         tale.check(
-            leaks.total == 0, "the record holds no claim, no node reports anything held", "; ".join(leaks.examples)
+            leaks.total == 0,
+            "no claim in the record, no report of anything held, every agent's journal empty",
+            "; ".join(leaks.examples),
         )
         answer = await session.ask(NODES_SUBJECT, NodesQuery(), NodesAnswer)
         free = all(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from railweave.contracts import ContractError, StoredMessage, decode_event
 from railweave.contracts.inventory import DatasetState, NodeStorage, Report, ReportState
@@ -27,6 +27,8 @@ class Leaks:
     """Placements that are not released."""
     reports: int = 0
     """Nodes that still hold something of a job."""
+    agents: int = 0
+    """Placements in agents' journals, as the agents themselves say."""
     half_datasets: int = 0
     """Datasets that are neither whole nor gone."""
     examples: tuple[str, ...] = ()
@@ -34,7 +36,7 @@ class Leaks:
     @property
     def total(self) -> int:
         """All of them."""
-        return self.heads + self.placements + self.reports + self.half_datasets
+        return self.heads + self.placements + self.reports + self.agents + self.half_datasets
 
     def document(self) -> dict[str, object]:
         """For `--json`."""
@@ -96,11 +98,15 @@ def _decoded(message: StoredMessage) -> object:
         return None
 
 
-async def find_leaks(bus: Bus, *, settle_s: float = _SETTLE_S) -> Leaks:
+AGENTS_HELD = "railweave_agent_held_placements"
+"""The agents' own gauge."""
+
+
+async def find_leaks(bus: Bus, held_by_agents: Callable[[], Awaitable[int]], *, settle_s: float = _SETTLE_S) -> Leaks:
     """Look until nothing is left, at most `settle_s` seconds: reports come a moment after releases."""
     deadline = asyncio.get_running_loop().time() + settle_s
     while True:
-        leaks = await look(bus)
+        leaks = replace(await look(bus), agents=await held_by_agents())
         if leaks.total == 0 or asyncio.get_running_loop().time() > deadline:
             return leaks
         await asyncio.sleep(0.5)
@@ -135,4 +141,4 @@ async def look(bus: Bus) -> Leaks:
                 examples += [f"{subject}: {name}" for name in unfinished]
             case _:
                 pass
-    return Leaks(heads, placements, reports, half, tuple(examples[:10]))
+    return Leaks(heads, placements, reports, half_datasets=half, examples=tuple(examples[:10]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,6 +19,7 @@ PLANE = ("jobs", "topology", "nic", "gpu", "cache")
 AGENT = "agent"
 SPINE = "spine-1"
 _GIB = 2**30
+_SOCKET_PATH_BYTES = 104
 _STOP_S = 3.0
 """What services may take of the five seconds in which a stack stops."""
 
@@ -170,11 +173,17 @@ def _topology(run: str, shape: Shape, fabric_file: Path) -> dict[str, Any]:
     return section
 
 
+def _socket(run: str, directory: Path) -> Path:
+    """In the state directory, or, where its path is longer than a socket's may be, in the system's temporary one."""
+    path = directory / "agent.sock"
+    return path if len(os.fsencode(path)) < _SOCKET_PATH_BYTES else Path(tempfile.gettempdir()) / f"{run}-agent.sock"
+
+
 def _agent(run: str, shape: Shape, directory: Path) -> dict[str, Any]:
     gpus = {"count": shape.gpus, "model": shape.gpu_model}
     section: dict[str, Any] = {
         "directory": str(directory / "nodes"),
-        "socket": str(directory / "agent.sock"),
+        "socket": str(_socket(run, directory)),
         "file_roots": [str(directory / "datasets")],
     }
     if shape.simulated:

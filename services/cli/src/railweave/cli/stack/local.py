@@ -286,6 +286,14 @@ class LocalStack:
                 f"{ended.title} ended while the stack came up", remedy=f"the logs are in {self.directory / 'log'}"
             )
 
+    async def gauge(self, name: str) -> int:
+        """The sum of a gauge over the processes of the stack, as their /metrics say it; 0 where none has it."""
+        texts = await asyncio.gather(
+            *(asyncio.to_thread(_metrics, hosted.health) for hosted in self._hosted if hosted.health is not None)
+        )
+        lines = [line.split() for text in texts for line in text.splitlines() if line.startswith(f"{name} ")]
+        return round(sum(float(value) for _, value in lines))
+
     async def wait_ended(self) -> str:
         """Wait until any part of it has ended by itself; its name."""
         while True:
@@ -408,6 +416,15 @@ def _readiness(health: str) -> str | None:
         return error.read(2000).decode(errors="replace")
     except OSError as error:
         return str(error)
+
+
+def _metrics(health: str) -> str:
+    try:
+        with urllib.request.urlopen(f"{health}/metrics", timeout=5.0) as answer:  # noqa: S310 - as above
+            text: str = answer.read().decode()
+            return text
+    except OSError:
+        return ""
 
 
 def sweep(directory: Path) -> Sequence[str]:
