@@ -23,7 +23,12 @@ from railweave.runtime.tracing import current_trace
 
 LogFormat = Literal["json", "console", "auto"]
 
-_LEVEL_NUMBERS = {"warning": logging.WARNING, "error": logging.ERROR}
+_SUBJECT_FIELDS = (
+    "service", "cluster", "job", "node", "leaf", "dataset", "stream", "key", "work", "part", "failed_service",
+)  # fmt: skip
+"""What a line may be about: the same words about another of these are no repeat."""
+
+_LIMITED_LEVELS = frozenset({"warning", "error"})
 
 
 class JobIdentityLike(Protocol):
@@ -70,8 +75,8 @@ def _plain(value: object) -> object:
 class RepeatLimiter:
     """Lets a repeated warning or error through once an interval, and then says how often it was held back.
 
-    Repeats are told by logger, level, event text, service and job, so one failing node does not silence another
-    job's line. Debug and info pass. The table is bounded: the longest unseen entry is forgotten.
+    Repeats are told by logger, level, event text and what the line is about, so that one failing node does not
+    silence another. Debug and info pass. The table is bounded: the longest unseen entry is forgotten.
     """
 
     def __init__(
@@ -85,9 +90,9 @@ class RepeatLimiter:
     def __call__(self, _logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         """The structlog processor; raises DropEvent to hold a line back."""
         level = str(event.get("level", method))
-        if level not in _LEVEL_NUMBERS or self._interval_s <= 0:
+        if level not in _LIMITED_LEVELS or self._interval_s <= 0:
             return event
-        key = (event.get("logger"), level, event.get("event"), *(event.get(k) for k in ("service", "cluster", "job")))
+        key = (event.get("logger"), level, event.get("event"), *(str(event.get(field)) for field in _SUBJECT_FIELDS))
         now = self._monotonic()
         last, held = self._seen.get(key, (float("-inf"), 0))
         if now - last < self._interval_s:
@@ -181,9 +186,6 @@ def configure_logging(
 
 class _Handler(logging.StreamHandler[TextIO]):
     """Told apart from handlers of others, and drops what the repeat limiter holds back in foreign records."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return super().format(record)
 
     def emit(self, record: logging.LogRecord) -> None:
         # DropEvent is no error here, but logging would report it as one on stderr.

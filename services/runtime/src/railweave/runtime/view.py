@@ -13,9 +13,9 @@ from functools import partial
 import structlog
 
 from railweave.contracts import StoredMessage
-from railweave.runtime.bus import Bus
+from railweave.runtime.bus import Bus, ResetCause
 from railweave.runtime.cluster import DESIRED, FABRIC, NODES, PLACEMENTS, Change, ClusterState
-from railweave.runtime.follower import Follower, ResetCause
+from railweave.runtime.follower import Follower
 from railweave.runtime.metrics import Metrics
 
 _log = structlog.stdlib.get_logger(__name__)
