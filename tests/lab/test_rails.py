@@ -177,7 +177,7 @@ def wait_for_link(host: Host, rail: int) -> None:
 @pytest.fixture
 def run() -> Iterator[str]:
     if os.geteuid() != 0:
-        pytest.skip("needs root for network namespaces: run the tests with sudo")
+        pytest.skip("needs root: run as root, or in `unshare -Urnm sh -c 'mount -t tmpfs tmpfs /run && make test'`")
     prefix = f"rwl{os.getpid():x}x{next(_numbers)}"
     yield prefix
     for name in kernel.netns_names():

@@ -47,7 +47,7 @@ kernel = LinuxKernel()
 def make() -> Iterator:
     """Makes namespaces with names of this test alone."""
     if os.geteuid() != 0:
-        pytest.skip("needs root for network namespaces: run the tests with sudo")
+        pytest.skip("needs root: run as root, or in `unshare -Urnm sh -c 'mount -t tmpfs tmpfs /run && make test'`")
     made: list[str] = []
 
     def create() -> NetnsRef:

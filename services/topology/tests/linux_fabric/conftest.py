@@ -53,7 +53,7 @@ def make_plan():
 def run() -> Iterator[str]:
     """A prefix for namespaces that nobody else has; what is left under it goes afterwards."""
     if os.geteuid() != 0:
-        pytest.skip("needs root for network namespaces: run the tests with sudo")
+        pytest.skip("needs root: run as root, or in `unshare -Urnm sh -c 'mount -t tmpfs tmpfs /run && make test'`")
     prefix = f"rwf{os.getpid():x}x{next(_numbers)}"
     yield prefix
     kernel = LinuxKernel()
