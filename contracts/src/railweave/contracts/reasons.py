@@ -34,6 +34,8 @@ class ReasonCode(StrEnum):
     """No room for the job's private files."""
     DATASET_SIZE_UNKNOWN = "DatasetSizeUnknown"
     """A dataset's size is neither declared nor known; unknown is not zero."""
+    DATASET_SOURCE_UNKNOWN = "DatasetSourceUnknown"
+    """Nobody says where to fetch a dataset from, and too few nodes that fit have it."""
     EXCEEDS_CLUSTER_CAPACITY = "ExceedsClusterCapacity"
     """Could not run on this cluster even if it were empty."""
     NODE_NOT_SCHEDULABLE = "NodeNotSchedulable"
