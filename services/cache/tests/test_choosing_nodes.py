@@ -91,6 +91,19 @@ class TestScreen:
         cluster.mode("a", NodeMode.SCHEDULABLE, cordoned_rails=[1])
         assert nodes(proposed(cluster, network={})) == ["a"]
 
+    def test_no_more_vf_groups_are_counted_than_a_slot_of_the_leaf_has_addresses(self) -> None:
+        cluster = ClusterBuilder()
+        cluster.node("a", vfs=32)
+        assert nodes(proposed(cluster, workers=16, per_node=16, network={})) == ["a"]
+        assert proposed(cluster, workers=17, per_node=17, network={}).nodes.reasons
+
+    def test_without_gpus_the_rule_near_gpus_takes_a_whole_group(self) -> None:
+        cluster = ClusterBuilder()
+        cluster.node("a", vfs=1)
+        cluster.place("old", "a", vfs=[(0, 0)])
+        assert proposed(cluster, network={"vfs": "near-gpus"}).nodes.reasons
+        assert nodes(proposed(cluster, gpus=1, network={"vfs": "near-gpus"})) == ["a"]
+
     def test_a_node_outside_the_fabric_does_for_a_job_without_a_network_only(self) -> None:
         cluster = ClusterBuilder()
         cluster.node("a", in_fabric=False)

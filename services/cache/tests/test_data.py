@@ -155,6 +155,28 @@ class TestSize:
         assert not proposed(cluster).nodes.never
 
 
+class TestSource:
+    def test_a_dataset_that_nobody_says_where_to_fetch_from_is_used_where_it_is(self) -> None:
+        cluster = ClusterBuilder()
+        cluster.node("a")
+        cluster.node("b", datasets=[cached("c4", 300 * GIB)])
+        assert plans(proposed(cluster, datasets=["!" + C4])).keys() == {"b"}
+        answer = proposed(cluster, datasets=["!" + C4], workers=2)
+        (reason,) = answer.nodes.reasons
+        assert reason.code is ReasonCode.DATASET_SOURCE_UNKNOWN
+        assert reason.lacks == (Lack.DATASET,)
+        assert "where to fetch c4@1 from" in reason.text
+        assert not answer.nodes.never
+        cluster.dataset("c4@1", source_uri="s3://bucket/c4")
+        assert plans(proposed(cluster, datasets=["!" + C4], workers=2)).keys() == {"a", "b"}
+
+    def test_it_is_said_of_a_node_that_the_scheduler_chose_too(self) -> None:
+        cluster = ClusterBuilder()
+        cluster.node("a")
+        (reason,) = proposed(cluster, datasets=["!" + C4], node_list=["a"]).nodes.reasons
+        assert (reason.code, reason.node) == (ReasonCode.DATASET_SOURCE_UNKNOWN, "a")
+
+
 class TestRoom:
     def test_what_others_are_fetching_and_strangers_files_take_room(self) -> None:
         cluster = ClusterBuilder()

@@ -59,10 +59,17 @@ jobs = st.fixed_dictionaries(
         "topology": st.sampled_from([{"required": level} for level in ("leaf", "pod", "island")]),
         "scratch_bytes": st.sampled_from([0, 40 * GIB]),
         "datasets": st.lists(
-            st.sampled_from([f"{name}@1={size * GIB}" for name in NAMES for size in (10, 50, 90)]),
+            st.sampled_from(
+                [
+                    f"{no_source}{name}@1={size * GIB}"
+                    for name in NAMES
+                    for size in (10, 50, 90)
+                    for no_source in ("", "", "!")
+                ]
+            ),
             min_size=1,
             max_size=2,
-            unique_by=lambda text: text[0],
+            unique_by=lambda text: text.removeprefix("!")[0],
         ),
     },
 ).map(lambda job: job if job["gpus"] else {key: value for key, value in job.items() if key != "gpu_fraction_milli"})

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from railweave.contracts.desired import Dataset, GpuQuota, NodeDesired, NodeMode, Tenant, TenantQuota
 from railweave.contracts.envelope import Event
-from railweave.contracts.fabric import Attachment, FabricNode
+from railweave.contracts.fabric import Attachment, FabricLeaf, FabricNode, LeafVlan
 from railweave.contracts.identity import JobRun
 from railweave.contracts.inventory import CachedDataset, DatasetState, Gpu, NodeHardware, NodeStorage, Pf, Space
 from railweave.contracts.job import JobSpec
@@ -65,7 +65,7 @@ def spec(
         job: its name.
         workers: how many, in one group; or the groups.
         gpus: of each.
-        datasets: `name@version` or `name@version=bytes`.
+        datasets: `name@version` or `name@version=bytes`; with a source unless a `!` stands in front.
         fields: of JobSpec, or of its one WorkerGroup, or of its `nodes`, as JSON values.
     """
     group: dict[str, Any] = {"count": workers, "gpus": gpus}
@@ -80,9 +80,11 @@ def spec(
             document[key] = value
     wanted = []
     for text in datasets:
-        identity, _, size = text.partition("=")
+        identity, _, size = text.removeprefix("!").partition("=")
         name, _, version = identity.partition("@")
-        wanted.append({"name": name, "version": version or "1", "size_bytes": int(size) if size else None})
+        source = None if text.startswith("!") else f"file:/sources/{name}"
+        size_bytes = int(size) if size else None
+        wanted.append({"name": name, "version": version or "1", "size_bytes": size_bytes, "source": source})
     groups = [group] if isinstance(workers, int) else list(workers)
     document = {"workers": groups, "nodes": nodes, "datasets": wanted} | document
     return JobSpec.model_validate(document, strict=False)
@@ -131,6 +133,7 @@ class ClusterBuilder:
         self._sequence = 0
         self._ordinal = 0
         self._revision: dict[str, int] = {}
+        self._rails: dict[str, int] = {}
         self._placed: dict[tuple[str, str], Placement] = {}
 
     def tell(self, event: Event, stream: str) -> int:
@@ -199,8 +202,31 @@ class ClusterBuilder:
     def fabric(
         self, name: str, *, rails: int = 2, leaf: str = "leaf-1", pod: str = "pod-1", island: str = "island-1"
     ) -> None:
-        """Where a node hangs, all its rails on one leaf."""
+        """Where a node hangs, all its rails on one leaf, which carries a VLAN for each of them."""
         self._ordinal += 1
+        if rails > self._rails.get(leaf, 0):
+            self._rails[leaf] = rails
+            number = list(self._rails).index(leaf) % 256
+            self.tell(
+                _make(
+                    FabricLeaf,
+                    leaf=leaf,
+                    revision=rails,
+                    island=island,
+                    pod=pod,
+                    vlans=tuple(
+                        _make(
+                            LeafVlan,
+                            rail=rail,
+                            vlan=100 + rail,
+                            subnet=f"10.{number}.{rail}.0/24",
+                            gateway=f"10.{number}.{rail}.1",
+                        )
+                        for rail in range(rails)
+                    ),
+                ),
+                "FABRIC",
+            )
         self.tell(
             _make(
                 FabricNode,

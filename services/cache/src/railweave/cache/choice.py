@@ -32,6 +32,8 @@ class Held:
     """Bytes that need no further room."""
     is_leaving: bool = False
     """One of them is being deleted there: until it is gone it can be neither used nor fetched."""
+    is_missing: bool = False
+    """One of them is not ready there, and nobody says where to fetch it from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,10 @@ class Choice:
     def held(self, candidate: Candidate) -> Held:
         """What a node has of the datasets wanted."""
         held = Held()
-        for dataset, size in self.wanted:
+        for dataset, size, has_source in self.wanted:
             item = candidate.node.cached(dataset)
+            if not has_source and (item is None or item.state is not DatasetState.READY):
+                held.is_missing = True
             if item is None:
                 if dataset in candidate.coming:
                     held.worth_bytes += size * self.config.fetching_worth
@@ -156,6 +160,8 @@ class Choice:
         held = self.held(node)
         if held.is_leaving:
             return Check.EVICTING
+        if held.is_missing:
+            return Check.SOURCE
         if kind.scratch_bytes > max(0, node.scratch_free_bytes):
             return Check.SCRATCH
         if self.wanted and self._victims_for(node, self.wanted_bytes - held.here_bytes) is None:
@@ -168,7 +174,7 @@ class Choice:
         """What a node uses, fetches and evicts for the job; `space_failure` was None."""
         use: list[str] = []
         fetch: dict[str, Bytes] = {}
-        for dataset, size in self.wanted:
+        for dataset, size, _ in self.wanted:
             item = node.node.cached(dataset)
             if item is not None and item.state is DatasetState.READY:
                 use.append(dataset)
@@ -233,6 +239,8 @@ class Choice:
 
     def _to_fetch(self, nodes: Iterable[Candidate], gpu_score: float, *, evicting: bool) -> list[Fit]:
         """Nodes that have none of the datasets: those with room; with `evicting`, also those where it can be made."""
+        if not all(want.has_source for want in self.wanted):
+            return []
         weights, wanted = self.config.weights, self.wanted_bytes
         base = -(gpu_score + weights.nothing_lost)
         found: list[Fit] = []
@@ -269,7 +277,7 @@ class Choice:
 
     def _find_copies(self) -> Iterator[tuple[NodeName, Held]]:
         names: set[NodeName] = set()
-        for dataset, _ in self.wanted:
+        for dataset, _, _ in self.wanted:
             names.update(self.state.nodes_with_dataset(dataset))
             names.update(self.survey.coming.get(dataset, ()))
         for name in names:
@@ -282,8 +290,8 @@ class Choice:
         weights = self.config.weights
         wanted = self.wanted_bytes
         if held is None:
-            worth, missing = 0.0, wanted
-        elif held.is_leaving:
+            worth, missing = 0.0, wanted  # every dataset has a source, or `_to_fetch` would not ask
+        elif held.is_leaving or held.is_missing:
             return None
         else:
             worth, missing = held.worth_bytes, wanted - held.here_bytes
@@ -330,15 +338,16 @@ def sizes_of(spec: JobSpec, state: ClusterState) -> tuple[tuple[Wanted, ...], tu
     unknown: list[str] = []
     for want in spec.datasets:
         size = want.size_bytes
+        record = state.datasets.get(want.dataset)
         if size is None:
-            record = state.datasets.get(want.dataset)
             size = record.size_bytes if record is not None else None
         if size is None:
             size = _size_of_a_copy(want.dataset, state)
         if size is None:
             unknown.append(want.dataset)
         else:
-            known.append(Wanted(want.dataset, int(size)))
+            has_source = want.source is not None or (record is not None and record.source_uri is not None)
+            known.append(Wanted(want.dataset, int(size), has_source))
     return tuple(known), tuple(unknown)
 
 

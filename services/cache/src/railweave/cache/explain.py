@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from railweave.cache.capacity import never_reasons
 from railweave.cache.choice import Choice
-from railweave.cache.explain_space import cache_words, scratch_words
+from railweave.cache.explain_space import cache_words, no_source, scratch_words
 from railweave.cache.gang import domains_of, leaves_of
 from railweave.cache.model import Candidate, Check, SlotKind
 from railweave.cache.text import slots_wanted
@@ -25,6 +25,7 @@ _CODES: Mapping[Check, ReasonCode] = {
     Check.GPUS: ReasonCode.INSUFFICIENT_GPUS,
     Check.VFS: ReasonCode.VF_GROUPS_EXHAUSTED,
     Check.EVICTING: ReasonCode.CACHE_SPACE_INSUFFICIENT,
+    Check.SOURCE: ReasonCode.DATASET_SOURCE_UNKNOWN,
     Check.SCRATCH: ReasonCode.SCRATCH_SPACE_INSUFFICIENT,
     Check.CACHE: ReasonCode.CACHE_SPACE_INSUFFICIENT,
     Check.KEPT: ReasonCode.KEPT_FOR_GANG,
@@ -39,6 +40,7 @@ _LACKS: Mapping[Check, tuple[Lack, ...]] = {
     Check.GPUS: (Lack.GPU,),
     Check.VFS: (Lack.VF,),
     Check.EVICTING: (Lack.CACHE,),
+    Check.SOURCE: (Lack.DATASET,),
     Check.SCRATCH: (Lack.SCRATCH,),
     Check.CACHE: (Lack.CACHE,),
     Check.KEPT: (Lack.NODE,),
@@ -53,6 +55,7 @@ _WORDS: Mapping[Check, str] = {
     Check.GPUS: "without enough free GPUs",
     Check.VFS: "without enough free VFs",
     Check.EVICTING: "deleting one of the datasets",
+    Check.SOURCE: "without a dataset that has no source",
     Check.SCRATCH: "without enough scratch space",
     Check.CACHE: "without enough cache space",
     Check.KEPT: "kept for an older gang",
@@ -135,6 +138,8 @@ def _detail(
             return cache_words(choice, losers)
         case Check.SCHEDULABLE:
             return _taken_out(losers)
+        case Check.SOURCE:
+            return no_source(choice)
         case _:
             return "", {}, _REMEDIES.get(check)
 

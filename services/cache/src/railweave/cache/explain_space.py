@@ -109,3 +109,13 @@ def scratch_words(choice: Choice, losers: Sequence[Candidate]) -> tuple[str, dic
         {"best_free_scratch_bytes": free},
         f"ask for at most {amount(free)} of scratch on a node, or wait for jobs to end",
     )
+
+
+def no_source(choice: Choice) -> tuple[str, dict[str, int], str]:
+    """Datasets that nobody says where to fetch from."""
+    names = [want.dataset for want in choice.wanted if not want.has_source]
+    return (
+        f"neither the job nor a record says where to fetch {', '.join(names)} from",
+        {"datasets_without_source": len(names)},
+        f"say datasets[].source in the job, or register {names[0]} with its source",
+    )

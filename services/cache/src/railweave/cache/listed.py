@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from railweave.cache.capacity import never_on
 from railweave.cache.choice import Choice
-from railweave.cache.explain_space import cache_words, scratch_words
+from railweave.cache.explain_space import cache_words, no_source, scratch_words
 from railweave.cache.model import Candidate, Check, Occupancy, SlotKind
 from railweave.cache.text import amount
 from railweave.contracts.desired import NodeMode
@@ -120,13 +120,14 @@ def _no_space(choice: Choice, node: Candidate, kind: SlotKind) -> Reason | None:
             lacks=(Lack.SCRATCH,),
             remedy=remedy,
         )
-    detail, numbers, help_text = cache_words(choice, (node,))
+    lacks_source = failed is Check.SOURCE
+    detail, more, help_text = no_source(choice) if lacks_source else cache_words(choice, (node,))
     return Reason(
-        code=ReasonCode.CACHE_SPACE_INSUFFICIENT,
+        code=ReasonCode.DATASET_SOURCE_UNKNOWN if lacks_source else ReasonCode.CACHE_SPACE_INSUFFICIENT,
         text=f"{node.name}, chosen by the scheduler: {detail}",
-        numbers=numbers,
+        numbers=more,
         node=node.name,
-        lacks=(Lack.CACHE,),
+        lacks=(Lack.DATASET,) if lacks_source else (Lack.CACHE,),
         remedy=help_text,
     )
 

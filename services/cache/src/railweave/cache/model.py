@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from railweave.contracts.inventory import NodeHardware, NodeStorage
-from railweave.contracts.job import JobSpec
+from railweave.contracts.job import JobSpec, WorkerGroup
 from railweave.contracts.types import NodeName
 from railweave.runtime.cluster import Hold, NodeState
 from railweave.runtime.gpu_shares import Card, GpuNeed
@@ -68,10 +68,12 @@ class Check(IntEnum):
     VFS = 7
     EVICTING = 8
     """No dataset of the job is being deleted there."""
-    SCRATCH = 9
-    CACHE = 10
+    SOURCE = 9
+    """It has the datasets that nobody says where to fetch from."""
+    SCRATCH = 10
+    CACHE = 11
     """The datasets are there, or there is room, or room can be made."""
-    KEPT = 11
+    KEPT = 12
     """It is not kept for an older gang."""
 
 
@@ -109,6 +111,8 @@ class Wanted(NamedTuple):
     dataset: str
     """`name@version`."""
     size_bytes: int
+    has_source: bool = True
+    """Somebody says where to fetch it from: the job, or its record."""
 
 
 class Occupancy(IntEnum):
@@ -223,8 +227,8 @@ def kinds_of(spec: JobSpec) -> tuple[SlotKind, ...]:
                 workers=count,
                 gpu=GpuNeed.of(group, count),
                 wants_network=rule != "none",
-                vf_groups=count if rule == "one-per-pf" else 0,
-                vfs=_vfs_of(rule) * count,
+                vf_groups=count if _takes_groups(rule, group) else 0,
+                vfs=0 if _takes_groups(rule, group) else _vfs_of(rule) * count,
                 exclusive=spec.nodes.exclusive,
                 selector=selector,
             )
@@ -233,8 +237,13 @@ def kinds_of(spec: JobSpec) -> tuple[SlotKind, ...]:
     return tuple(SlotKind(need, scratch, tuple(mine)) for (need, scratch), mine in slots.items())
 
 
+def _takes_groups(rule: str, group: WorkerGroup) -> bool:
+    """Whether each worker takes a VF of every PF; without GPUs there is no nearest PF."""
+    return rule == "one-per-pf" or (rule == "near-gpus" and not group.gpus)
+
+
 def _vfs_of(rule: str) -> int:
-    """VFs of one worker by a rule other than one-per-pf: at least one."""
+    """VFs of one worker by the other rules: at least one."""
     if rule.startswith("count="):
         return int(rule.removeprefix("count="))
-    return 0 if rule in ("none", "one-per-pf") else 1
+    return 0 if rule == "none" else 1

@@ -125,6 +125,8 @@ class CacheService:
     def take(self, change: Change, state: ClusterState) -> None:
         """Note what changed."""
         self._survey.touch(change.nodes)
+        if change.leaves:
+            self._survey.forget()  # which PFs can be used follows from the VLANs of their leaves
         if change.datasets:
             self._survey.touch_datasets(change.datasets, state)
 

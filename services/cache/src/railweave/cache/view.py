@@ -14,11 +14,10 @@ from railweave.cache.evict import victims_of
 from railweave.cache.model import CacheConfig, Candidate, Occupancy, Place, Proposed, Shape, SlotNeed, Victim
 from railweave.cache.score import gpu_fit
 from railweave.cache.screen import Verdict, judge
+from railweave.cache.shapes import shape_empty, shape_now, take_some
 from railweave.contracts.desired import NodeMode
-from railweave.contracts.inventory import Pf
 from railweave.contracts.types import NodeName
-from railweave.runtime.cluster import WHOLE_GPU_MILLI, ClusterState, Hold, NodeState
-from railweave.runtime.gpu_shares import Card
+from railweave.runtime.cluster import ClusterState, Hold, NodeState
 
 _MOST_NEEDS = 256
 _SHAPES_PER_NODE = 8
@@ -81,7 +80,7 @@ class Survey:
             if node is None:
                 moved |= self._remove(old)
                 continue
-            new = self._sum_up(node, old)
+            new = self._sum_up(node, old, state)
             self.by_name[name] = new
             self._follow_copies(state, old, new)
             if old is not None and old.place is new.place:
@@ -138,7 +137,7 @@ class Survey:
         room, scratch = candidate.room_bytes, candidate.scratch_free_bytes
         for hold in holds:
             for _, milli in hold.gpus:
-                _take_some(cards, milli)
+                take_some(cards, milli)
             if isinstance(hold, Proposed):
                 vf_groups -= hold.vf_groups
                 vfs -= hold.any_vfs + hold.vf_groups
@@ -251,17 +250,17 @@ class Survey:
             self._shape_of.append(shape)
         return number
 
-    def _sum_up(self, node: NodeState, old: Candidate | None) -> Candidate:
+    def _sum_up(self, node: NodeState, old: Candidate | None, state: ClusterState) -> Candidate:
         holds = list(node.holds.values())
         same_disk = old is not None and old.storage is node.storage
         candidate = Candidate(
             name=node.name,
             node=node,
             place=self._place_of(node),
-            shape=self._number(_shape_now(node)),
+            shape=self._number(shape_now(node, state)),
             could_be=old.could_be
             if old is not None and old.hardware is node.hardware
-            else self._number(_shape_empty(node)),
+            else self._number(shape_empty(node)),
             storage=node.storage,
             hardware=node.hardware,
             on_disk_bytes=old.on_disk_bytes
@@ -318,70 +317,6 @@ def _by_order(candidate: Candidate) -> int:
 def _is_ready(node: NodeState, dataset: str) -> bool:
     item = node.cached(dataset)
     return item is not None and item.state == "ready"
-
-
-def _shape_now(node: NodeState) -> Shape:
-    hardware = node.hardware
-    usable = _usable_pfs(node)
-    used = [index for pci, index in node.vfs_used if pci in usable]
-    fewest = min(usable.values(), default=0)
-    holds = bool(node.holds) or bool(node.grants)
-    return Shape(
-        is_schedulable=node.is_schedulable,
-        in_fabric=node.fabric is not None,
-        occupancy=Occupancy.EXCLUSIVE if node.is_exclusively_held else Occupancy.SHARED if holds else Occupancy.EMPTY,
-        labels=frozenset((key, str(value)) for key, value in node.labels.items()),
-        cards=tuple(
-            sorted(
-                Card(gpu.model, int(gpu.memory_mib), node.free_gpu_milli(gpu.index))
-                for gpu in (hardware.gpus if hardware is not None else ())
-                if gpu.healthy
-            )
-        ),
-        vf_groups=fewest - len({index for index in used if index < fewest}),
-        vfs=sum(usable.values()) - len(used),
-    )
-
-
-def _shape_empty(node: NodeState) -> Shape:
-    """The node with nothing on it, every device well, in the fabric: what it could be at best."""
-    hardware = node.hardware
-    pfs: Sequence[Pf] = hardware.pfs if hardware is not None else ()
-    return Shape(
-        is_schedulable=True,
-        in_fabric=True,
-        occupancy=Occupancy.EMPTY,
-        labels=frozenset((key, str(value)) for key, value in node.labels.items()),
-        cards=tuple(
-            sorted(
-                Card(gpu.model, int(gpu.memory_mib), WHOLE_GPU_MILLI)
-                for gpu in (hardware.gpus if hardware is not None else ())
-            )
-        ),
-        vf_groups=max((pf.vfs for pf in pfs), default=0),
-        vfs=sum(pf.vfs for pf in pfs),
-    )
-
-
-def _usable_pfs(node: NodeState) -> dict[str, int]:
-    """VFs of each PF that has a link and a fabric port and is not cordoned, as the nic service counts them."""
-    if node.hardware is None or node.fabric is None:
-        return {}
-    cordoned = node.desired.cordoned_rails if node.desired is not None else ()
-    rails = {attachment.rail for attachment in node.fabric.attachments}
-    return {
-        pf.pci: pf.vfs
-        for pf in node.hardware.pfs
-        if pf.link_up and pf.vfs and pf.rail in rails and pf.rail not in cordoned
-    }
-
-
-def _take_some(cards: list[Card], milli: int) -> None:
-    """Take thousandths where the gpu service is likely to: of the card with least room for it."""
-    fitting = [index for index, card in enumerate(cards) if card.free_milli >= milli]
-    if fitting:
-        index = min(fitting, key=lambda index: cards[index].free_milli)
-        cards[index] = cards[index]._replace(free_milli=cards[index].free_milli - milli)
 
 
 _Natural = tuple[tuple[tuple[int, int, str], ...], str]
