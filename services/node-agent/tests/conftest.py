@@ -193,7 +193,7 @@ class Rig:
     async def tell(self, placement: Placement, *, sequence: int | None = None) -> None:
         """Store a placement and let the agent see it."""
         self.sequence = sequence if sequence is not None else self.sequence + 1
-        job = self.agent.take(Record(placement, Fence(placement.epoch, self.sequence)))
+        job = self.agent.take(Record.of(placement, Fence(placement.epoch, self.sequence)))
         if job is not None:
             await self.agent.reconcile(job)
 

@@ -71,10 +71,12 @@ def test_any_order_with_repeats_and_restarts_ends_with_nothing(data: st.DataObje
     async def run() -> None:
         rig = new_rig()
         await rig.start()
+        rig.agent.record_ready()
         checked = _Checked()
         for number, index in enumerate([*deliveries, *rest]):
             if number in restarts:
                 await rig.start()
+                rig.agent.record_ready()
             await rig.tell(_placement(make, index), sequence=index + 1)
             checked.check(rig.agent)
         assert rig.leftovers() == {}
@@ -95,6 +97,7 @@ def test_release_wins_however_deliveries_are_shuffled(
     async def run() -> None:
         rig = new_rig()
         await rig.start()
+        rig.agent.record_ready()
         stored = [
             make.placement(round=number + 1, state="releasing" if is_release else "desired")
             for number, is_release in enumerate(releases)
@@ -121,11 +124,12 @@ def test_told_in_slices_side_by_side_ends_with_nothing(
     async def run() -> None:
         rig = new_rig()
         await rig.start()
+        rig.agent.record_ready()
         waiting = list(order)
         for size in slices:
             jobs = set()
             for index in waiting[:size]:
-                job = rig.agent.take(Record(_placement(make, index), Fence(1, index + 1)))
+                job = rig.agent.take(Record.of(_placement(make, index), Fence(1, index + 1)))
                 if job is not None:
                     jobs.add(job)
             del waiting[:size]

@@ -194,7 +194,7 @@ async def test_a_record_put_back_is_refused_as_stale(rig: Any, make: Any) -> Non
     await rig.tell(make.placement(), sequence=10)
     await rig.tell(make.placement(netns=NETNS), sequence=20)
     rig.agent.record_lost()
-    rig.agent.take(Record(make.placement(), Fence(1, 10)))
+    rig.agent.take(Record.of(make.placement(), Fence(1, 10)))
     rig.agent.record_ready()
     await rig.agent.reconcile(make.key().job_key)
     assert rig.state() is EntryState.ATTACHED
@@ -447,7 +447,7 @@ async def test_attach_and_detach_by_the_local_socket(rig: Any, make: Any) -> Non
 
 async def test_a_plan_names_every_step_and_touches_nothing(rig: Any, make: Any) -> None:
     placement: Placement = make.placement(scratch=10)
-    rig.agent.take(Record(placement, Fence(1, 1)))
+    rig.agent.take(Record.of(placement, Fence(1, 1)))
     planned = await rig.agent.plan(make.key())
     assert [(step.concern, step.body.describe()) for step in planned] == [
         ("network", "2 VFs of worker 0 on their PFs"),

@@ -14,10 +14,10 @@ from dataclasses import replace
 from railweave.contracts.identity import JobKey
 from railweave.contracts.inventory import ReportState, Step
 from railweave.contracts.job import StartedWorker
-from railweave.contracts.placement import Fence, PlacementState
+from railweave.contracts.placement import Fence, Placement, PlacementState
 from railweave.node_agent.applier import Applier, CannotDo, Interrupted, UndoIncomplete
 from railweave.node_agent.carrying import Boundary, Carrier
-from railweave.node_agent.journal import Journal, JournalBroken
+from railweave.node_agent.journal import BURIED_KEPT, Journal, JournalBroken
 from railweave.node_agent.model import (
     Action,
     Buried,
@@ -66,12 +66,13 @@ class NodeAgent:
         self.node = speaker.node
         self._boundary = boundary or (lambda point: None)
         self._carrier = Carrier(journal, appliers, self._boundary)
-        self._features = frozenset(features)
+        self._facts = Node(frozenset(features), sees_record=False)
         self._later = later
         self._rng = rng or random.Random()
         self._records: dict[EntryKey, Record] = {}
+        self._over: dict[EntryKey, Fence] = {}
+        """Fences of releases of what was not here, oldest first."""
         self._attempts: dict[JobKey, set[EntryKey]] = {}
-        self._sees_record = False
         self._tries: dict[EntryKey, int] = {}
         self._undo_steps: dict[EntryKey, tuple[Step, ...]] = {}
         self.is_stopping = False
@@ -84,16 +85,20 @@ class NodeAgent:
 
     def take(self, record: Record) -> JobKey | None:
         """A stored placement of this node; the job to reconcile, None where it says nothing new."""
-        key = EntryKey.of(record.placement)
+        key = record.key
         known = self._records.get(key)
-        if known is not None and record.fence < known.fence:
+        if record.fence < self._over.get(key, record.fence) or (known is not None and record.fence < known.fence):
             self.refused_stale += 1
             return None
         entry = self.journal.entries.get(key)
-        if record.state is PlacementState.RELEASED and entry is None:
-            # A tombstone of what is not here; thousands of them may be stored.
-            self._records.pop(key, None)
-            return key.job_key if known is not None else None
+        if record.state is PlacementState.RELEASED and entry is None and known is None:
+            # A tombstone of what is not here. The stream keeps thousands of them, so the journal keeps only those that
+            # come as news.
+            self._over[key] = record.fence
+            if len(self._over) > BURIED_KEPT:
+                del self._over[next(iter(self._over))]
+            if not self._facts.sees_record or key in self.journal.buried:
+                return None
         self._records[key] = record
         self._attempts.setdefault(key.job_key, set()).add(key)
         if is_stale(record, entry, self.journal.buried.get(key)):
@@ -105,15 +110,24 @@ class NodeAgent:
     def record_lost(self) -> None:
         """What was told of the record is void: nothing is known until it is told again. Nothing is undone."""
         self._records.clear()
-        self._sees_record = False
+        self._facts = replace(self._facts, sees_record=False)
 
     def record_ready(self) -> None:
         """Everything stored has been told."""
-        self._sees_record = True
+        self._facts = replace(self._facts, sees_record=True)
 
     def jobs(self) -> list[JobKey]:
         """Jobs of which something is stored or held here."""
         return list({key.job_key for keys in (self._records, self.journal.entries) for key in keys})
+
+    def known(self, job: JobKey) -> list[EntryKey]:
+        """Placements of a job that are stored or held here, oldest attempt first."""
+        return sorted(self._attempts.get(job, ()))
+
+    @property
+    def sees_record(self) -> bool:
+        """Everything stored has been told."""
+        return self._facts.sees_record
 
     def in_use(self, dataset: str, other_than: EntryKey) -> bool:
         """Whether a live placement, other than one, needs a dataset (R9)."""
@@ -158,7 +172,7 @@ class NodeAgent:
             entry = self.journal.entries.get(key)
             record = self._records.get(key)
             blocked_by = next((other for other in keys if other != key and self._is_held(other)), None)
-            action = decide(record, entry, self.journal.buried.get(key), blocked_by, self._facts())
+            action = decide(record, entry, self.journal.buried.get(key), blocked_by, self._facts)
             try:
                 if not await self._do(action, key, record, entry):
                     return done
@@ -175,32 +189,28 @@ class NodeAgent:
         """Carry one action out; False where there is none."""
         match action.do, record, entry:
             case Do.UNDO, _, Entry():
-                is_released = record is not None and record.state is not PlacementState.DESIRED
+                is_released = record is not None and record.placement is None
                 # Replaced by a newer round: what is buried must not make that round look old.
                 undone_at = record.fence if record is not None and is_released else entry.fence
                 self._undo_steps[key] = await self._carrier.undo(entry, undone_at)
                 self._tries.pop(key, None)
-            case Do.REFUSE, Record(), _:
-                await self._carrier.save(
-                    Entry(key, record.placement, record.fence, EntryState.REFUSED, failure=action.failure)
-                )
-            case Do.BEGIN, Record(), _:
-                fresh = Entry(key, record.placement, record.fence, EntryState.PREPARING)
+            case Do.REFUSE, Record(placement=Placement() as placement), _:
+                refused = Entry(key, placement, record.fence, EntryState.REFUSED, failure=action.failure)
+                await self._carrier.save(refused)
+            case Do.BEGIN, Record(placement=Placement() as placement), _:
+                fresh = Entry(key, placement, record.fence, EntryState.PREPARING)
                 await self._carrier.prepare(fresh, is_new=True)
             case Do.PREPARE, _, Entry():
                 await self._carrier.prepare(entry, is_new=False)
-            case Do.TAKE_IN, Record(), Entry():
-                await self._carrier.save(replace(entry, placement=record.placement, fence=record.fence))
+            case Do.TAKE_IN, Record(placement=Placement() as placement), Entry():
+                await self._carrier.save(replace(entry, placement=placement, fence=record.fence))
             case Do.ATTACH, _, Entry():
                 await self._carrier.attach(entry)
             case Do.BURY, Record(), _:
-                await self.journal.bury(key, Buried(record.placement.uid, record.fence))
+                await self.journal.bury(key, Buried(record.uid, record.fence))
             case _:
                 return False
         return True
-
-    def _facts(self) -> Node:
-        return Node(self._features, self._sees_record)
 
     def _is_held(self, key: EntryKey) -> bool:
         entry = self.journal.entries.get(key)
@@ -211,7 +221,7 @@ class NodeAgent:
     async def _report(self, key: EntryKey) -> bool:
         """Say what must be said of a placement; whether that is stored, or nothing must."""
         entry = self.journal.entries.get(key)
-        due = due_report(self._records.get(key), entry, self.journal.buried.get(key), self._facts())
+        due = due_report(self._records.get(key), entry, self.journal.buried.get(key), self._facts)
         if due is None or self.speaker.has_said(key, due):
             return True
         self._boundary(f"before reporting {due.state}")
@@ -248,7 +258,7 @@ class NodeAgent:
 
     def tidy(self) -> None:
         """Forget reports of what is neither stored nor held any more."""
-        if self._sees_record:
+        if self._facts.sees_record:
             self.speaker.keep_only(self._records.keys() | self.journal.entries.keys())
 
     # The local socket's ways in
@@ -291,7 +301,7 @@ class NodeAgent:
         """
         entry = self.journal.entries.get(key)
         record = self._records.get(key)
-        if entry is None and record is not None:
+        if entry is None and record is not None and record.placement is not None:
             entry = Entry(key, record.placement, record.fence, EntryState.PREPARING)
         if entry is None:
             raise CannotDo(f"plan {key}", "ENOENT", "nothing of that name is stored or held here")

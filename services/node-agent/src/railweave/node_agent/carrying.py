@@ -229,9 +229,9 @@ def _reached(entry: Entry, work: Work, state: EntryState) -> Entry:
 def _added(held: tuple[JournaledStep, ...], planned: Planned, phase: Phase) -> tuple[JournaledStep, ...]:
     """The journal's steps with those planned behind them. One that is there keeps its `before`: what was before us."""
     fresh = [JournaledStep(applier.concern, phase, body) for applier, bodies in planned for body in bodies]
-    if held and fresh:
-        known = {_identity(step) for step in held}
-        fresh = [step for step in fresh if _identity(step) not in known]
+    if fresh:
+        known = {_identity(step) for step in held if step.phase is phase}
+        fresh = [step for step in fresh if not known or _identity(step) not in known]
     return (*held, *fresh) if fresh else held
 
 

@@ -115,14 +115,20 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A stored placement, as the follower told it. `placement` of a released one may name nothing."""
+    """A stored placement, as the follower told it. What it gives is only read where it is desired."""
 
-    placement: Placement
+    key: EntryKey
+    uid: RunUid | None
+    round: int
+    state: PlacementState
     fence: Fence
+    placement: Placement | None = None
+    """Of a desired one."""
 
-    @property
-    def state(self) -> PlacementState:
-        return self.placement.state
+    @classmethod
+    def of(cls, placement: Placement, fence: Fence) -> Record:
+        desired = placement if placement.state is PlacementState.DESIRED else None
+        return cls(EntryKey.of(placement), placement.uid, int(placement.round), placement.state, fence, desired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,17 +198,18 @@ def decide(
         return Action(Do.UNDO, why="its release was taken in before")
     if record is None or is_stale(record, entry, buried):
         return REST
-    if record.state is not PlacementState.DESIRED:
+    placement = record.placement
+    if placement is None:
         return _on_release(record, entry, buried)
     if entry is None:
-        return _on_new(record, blocked_by, node)
+        return _on_new(placement, blocked_by, node)
     if record.fence == entry.fence:
         return _go_on(entry)
-    match _relation(record, entry):
+    match _relation(placement, record.fence, entry):
         case _Relation.SAME:
             return Action(Do.TAKE_IN)
         case _Relation.REPLACED:
-            return Action(Do.UNDO, why=f"the record gives it round {int(record.placement.round)}")
+            return Action(Do.UNDO, why=f"the record gives it round {record.round}")
         case _Relation.FOREIGN:
             return Action(Do.WAIT, why=f"another run of {entry.key} is held here")
 
@@ -220,14 +227,13 @@ def _on_release(record: Record, entry: Entry | None, buried: Buried | None) -> A
     if entry is None:
         is_known = buried is not None and buried.fence >= record.fence
         return REST if is_known else Action(Do.BURY)
-    if record.placement.uid != entry.uid:
+    if record.uid != entry.uid:
         # It releases another run than the journal holds: nothing of that run is here, and this one stays.
         return REST
     return Action(Do.UNDO, why=f"it is {record.state}")
 
 
-def _on_new(record: Record, blocked_by: EntryKey | None, node: Node) -> Action:
-    placement = record.placement
+def _on_new(placement: Placement, blocked_by: EntryKey | None, node: Node) -> Action:
     unknown = [feature for feature in placement.requires if feature not in node.features]
     if unknown:
         text = f"this agent cannot do {', '.join(unknown)}; upgrade it or place the job elsewhere"
@@ -273,12 +279,12 @@ class _Relation(StrEnum):
     FOREIGN = "foreign"
 
 
-def _relation(record: Record, entry: Entry) -> _Relation:
+def _relation(placement: Placement, fence: Fence, entry: Entry) -> _Relation:
     """How a newer desired placement relates to what is held under its subject."""
-    placement, held = record.placement, entry.placement
+    held = entry.placement
     if placement.uid != held.uid:
         return _Relation.FOREIGN
-    is_same_epoch = record.fence.epoch == entry.fence.epoch
+    is_same_epoch = fence.epoch == entry.fence.epoch
     if gives_the_same(placement, held) and (placement.round == held.round or not is_same_epoch):
         # A new epoch with the same devices is an adoption.
         return _Relation.SAME
@@ -322,7 +328,7 @@ def due_report(record: Record | None, entry: Entry | None, buried: Buried | None
         is_wanted_again = record.state is PlacementState.DESIRED and not is_stale(record, None, buried)
         return None if is_wanted_again else Said(ReportState.UNDONE, buried.fence, buried.uid)
     if record is not None and _releases_another(record, entry) and not is_stale(record, entry, buried):
-        return Said(ReportState.UNDONE, record.fence, record.placement.uid)
+        return Said(ReportState.UNDONE, record.fence, record.uid)
     if entry.state is EntryState.UNDOING:
         return None
     if is_orphan(record, entry, node):
@@ -332,7 +338,7 @@ def due_report(record: Record | None, entry: Entry | None, buried: Buried | None
 
 
 def _releases_another(record: Record, entry: Entry) -> bool:
-    return record.state is PlacementState.RELEASING and record.placement.uid != entry.uid
+    return record.state is PlacementState.RELEASING and record.uid != entry.uid
 
 
 def is_orphan(record: Record | None, entry: Entry, node: Node) -> bool:
@@ -343,7 +349,8 @@ def is_orphan(record: Record | None, entry: Entry, node: Node) -> bool:
         return True
     if record.fence < entry.fence:
         # The record was put back: the committer is told by our fence, and writes anew under a higher epoch.
-        return record.placement.uid != entry.uid
-    if record.state is not PlacementState.DESIRED:
-        return record.placement.uid != entry.uid
-    return record.fence != entry.fence and _relation(record, entry) is _Relation.FOREIGN
+        return record.uid != entry.uid
+    if record.placement is None:
+        return record.uid != entry.uid
+    is_newer = record.fence != entry.fence
+    return is_newer and _relation(record.placement, record.fence, entry) is _Relation.FOREIGN

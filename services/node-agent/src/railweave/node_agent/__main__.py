@@ -1,0 +1,5 @@
+"""`python -m railweave.node_agent`."""
+
+from railweave.runtime.host import main
+
+raise SystemExit(main("agent"))
