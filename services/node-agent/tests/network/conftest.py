@@ -27,8 +27,6 @@ from railweave.runtime.netlink import (
 
 _numbers = itertools.count()
 NOT_ROOT = "needs root: run as root, or in `unshare -Urnm sh -c 'mount -t tmpfs tmpfs /run && make test'`"
-    "needs root for network namespaces: run the tests with sudo, or in `unshare -Urnm --map-root-user` with a /run"
-)
 
 
 def is_root() -> bool:
