@@ -227,3 +227,10 @@ def test_the_large_topograph_model_has_its_96_nodes() -> None:
     assert (len(graph.leaves), len(graph.spines), len(graph.nodes)) == (12, 7, 96)
     assert set(ports_by_leaf_rail(graph)) == {LeafRail(leaf.name, rail) for leaf in graph.leaves for rail in range(8)}
     assert graph.place("srv6208").pod == "spine-6"
+
+
+def test_the_files_of_the_documentation_can_be_read() -> None:
+    page = (Path(__file__).parents[3] / "docs/operate/fabric-file.md").read_text()
+    blocks = [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
+    graphs = [read_fabric_file(block, "fabric-file.md") for block in blocks]
+    assert [(len(graph.nodes), len(graph.compute_ports)) for graph in graphs] == [(16, 64), (3, 12)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import secrets
 import subprocess
@@ -109,19 +110,24 @@ async def test_the_service_makes_the_fabric_and_reports_every_leaf(
             report = decode_event(message).data
             assert isinstance(report, FabricReport)
             assert report.applied, report.text
-            record = await bus.read_last("FABRIC", "rw.fabric.leaf.leaf2")
-            assert record is not None
-            leaf = decode_event(record).data
-            assert isinstance(leaf, FabricLeaf)
-            for vlan in leaf.vlans:
-                # The gateways of the other leaf answer: the way leads over the spine.
-                assert await asyncio.to_thread(_answers, f"{run_name}-leaf1", vlan.gateway)
+            here, there = [await _gateways(bus, leaf) for leaf in ("leaf1", "leaf2")]
+            for source, target in itertools.product(here, there):
+                # From subnet to subnet: the way leads over the spine.
+                assert await asyncio.to_thread(_answers, f"{run_name}-leaf1", source, target)
         finally:
             stop.set()
             assert await asyncio.wait_for(hosted, PATIENCE_S) == 0
 
 
-def _answers(netns: str, address: str) -> bool:
-    """Whether an address is reached from inside a namespace."""
-    command = ["ip", "netns", "exec", netns, "ping", "-c1", "-W2", address]
+async def _gateways(bus: Bus, leaf: str) -> list[str]:
+    record = await bus.read_last("FABRIC", f"rw.fabric.leaf.{leaf}")
+    assert record is not None
+    found = decode_event(record).data
+    assert isinstance(found, FabricLeaf)
+    return [vlan.gateway for vlan in found.vlans]
+
+
+def _answers(netns: str, source: str, target: str) -> bool:
+    """Whether an address is reached from another one inside a namespace."""
+    command = ["ip", "netns", "exec", netns, "ping", "-c1", "-W2", "-I", source, target]
     return subprocess.run(command, capture_output=True).returncode == 0
