@@ -123,6 +123,36 @@ async def test_stopping_answers_what_is_in_flight(bus: Bus) -> None:
     assert (await asking).data == b"done"
 
 
+async def test_stopping_under_fire_answers_or_refuses_and_leaves_nobody_waiting(
+    bus: Bus, nats_server: LocalNatsServer
+) -> None:
+    """What the server had handed over when we unsubscribed is answered too."""
+
+    async def echo(request: Request) -> bytes:
+        return request.body
+
+    outcomes: list[bool] = []
+
+    async def ask(asker: Bus) -> None:
+        while True:
+            try:
+                await asker.request("t.under.fire", b"x", timeout_s=1.0)
+                outcomes.append(True)
+            except NoResponders:
+                outcomes.append(False)
+                return
+
+    async with connected(nats_server) as asker:
+        for _ in range(20):
+            service = bus.service("fire", "0.1.0")
+            service.endpoint("work", "t.under.fire", echo)
+            async with service:
+                asking = [asyncio.create_task(ask(asker)) for _ in range(10)]
+                await asyncio.sleep(0.01)
+            await asyncio.gather(*asking)
+    assert outcomes.count(False) == 200
+
+
 async def test_service_answers_again_after_the_broker_came_back(fresh_nats_server: LocalNatsServer) -> None:
     async def echo(request: Request) -> bytes:
         return request.body

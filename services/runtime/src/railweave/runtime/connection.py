@@ -19,7 +19,7 @@ import random
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -285,6 +285,20 @@ class Connection:
             raise BusUnavailable("not connected to NATS", was_sent=False) from None
         except (nats_errors.ConnectionClosedError, nats_errors.ConnectionDrainingError):
             raise BusClosed("the connection is closed") from None
+
+    async def take_no_more(self, subscriptions: Sequence[Subscription], barrier: Callable[[], Awaitable[None]]) -> None:
+        """Have the server send no more on `subscriptions`, and wait until what it had sent has reached their callbacks.
+
+        Does nothing while disconnected. Unsubscribe afterwards. Raises what `barrier` raises.
+        """
+        if not self.is_up:
+            return
+        for subscription in subscriptions:
+            await self.client.quiesce(subscription)
+        await barrier()
+        # Behind the barrier everything is in the queues; each subscription has a task that empties its own.
+        while any(subscription.pending_msgs for subscription in subscriptions):  # noqa: ASYNC110 - nats-py tells nobody
+            await asyncio.sleep(0.001)
 
     async def _watch(self) -> None:
         interval_s = self.settings.ping_interval_s

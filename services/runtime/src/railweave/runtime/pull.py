@@ -117,9 +117,8 @@ class Puller:
     async def drain(self, barrier: Callable[[], Awaitable[None]]) -> list[Msg]:
         """Stop asking, and give everything the server had sent by then. `close` comes after."""
         self._is_draining = True
-        if self._subscription is not None and self._connection.is_up:
-            await self._connection.client.quiesce(self._subscription)
-            await barrier()
+        if self._subscription is not None:
+            await self._connection.take_no_more([self._subscription], barrier)
         came, self._came = self._came, []
         return came
 

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
@@ -102,14 +102,22 @@ class ServiceApi:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         subscriptions, self._subscriptions = self._subscriptions, []
-        if not self._connection.client.is_closed:
-            for subscription in subscriptions:
-                await subscription.unsubscribe()
+        await self._take_no_more(subscriptions)
         in_flight = [task for endpoint in self._endpoints for task in endpoint.in_flight]
         if in_flight:
             _, late = await asyncio.wait(in_flight, timeout=4.0)
             for task in late:
                 task.cancel()
+
+    async def _take_no_more(self, subscriptions: Sequence[Subscription]) -> None:
+        """Unsubscribe, but take what the server has handed to us: its askers would wait in vain."""
+        try:
+            await self._connection.take_no_more(subscriptions, self._barrier)
+        except BusError as error:
+            _log.debug("%s stops without the last requests: %s", self.name, error)
+        if not self._connection.client.is_closed:
+            for subscription in subscriptions:
+                await subscription.unsubscribe()
 
     def _take(self, endpoint: _Endpoint) -> Callable[[Msg], Awaitable[None]]:
         async def take(message: Msg) -> None:
