@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,16 @@ async def test_a_changed_file_is_planned_then_applied_and_keeps_what_was_given(
     newcomer = after["rw.fabric.node.n0"]
     assert isinstance(newcomer, FabricNode)
     assert {int(at.slot) for at in newcomer.attachments} == {2}
+
+
+async def test_a_hangup_reads_the_file_again(fresh_nats_server: LocalNatsServer, bus: Bus, tmp_path: Path) -> None:
+    file = write(tmp_path / "fabric.yaml", FABRIC)
+    async with running(fresh_nats_server.url, file):
+        write(file, FABRIC.replace('"n[1-2]"', '"n[0-2]"'))
+        os.kill(os.getpid(), signal.SIGHUP)
+        async with asyncio.timeout(PATIENCE_S):
+            while "rw.fabric.node.n0" not in await records(bus):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
 
 
 async def test_a_broken_file_changes_nothing_and_is_told(
