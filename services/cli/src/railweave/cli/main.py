@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +13,7 @@ from railweave.cli.commands import bench, cluster, demo, doctor, events, jobs, n
 from railweave.cli.exits import CommandFailed
 from railweave.cli.output import print_error
 from railweave.cli.session import Target
+from railweave.runtime.logs import configure_logging
 
 app = typer.Typer(
     name="railweave",
@@ -91,7 +91,7 @@ app.add_typer(bench.app, name="bench", rich_help_panel=_LOCAL)
 def main() -> None:
     """The console script: every failure that has a name is said in a line with its remedy, and has an exit code."""
     # Libraries warn about reconnects and the like; a command says what matters itself.
-    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
+    configure_logging(level="critical", log_format="console")
     try:
         app()
     except CommandFailed as error:

@@ -6,31 +6,18 @@ import asyncio
 import json
 import os
 import platform
-import sys
 import tempfile
-import time
-from collections.abc import Awaitable, Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from railweave.cli import words
 from railweave.cli.arguments import leave
 from railweave.cli.exits import CommandFailed, Exit
 from railweave.cli.output import show
-from railweave.cli.replay.leaks import AGENTS_HELD, RecordWatch, find_leaks
-from railweave.cli.replay.ledger import Stage
-from railweave.cli.replay.outcome import outcome, outcome_table
-from railweave.cli.replay.player import Pace, Player, Progress
 from railweave.cli.replay.traces import Trace, read_trace
-from railweave.cli.session import Session, connected, failures_named
 from railweave.cli.stack.design import Layout, Shape
-from railweave.cli.stack.local import LocalStack
-from railweave.contracts.query import COUNTS_SUBJECT, CountsAnswer, CountsQuery
-from railweave.runtime.launch import loop_factory
-from railweave.runtime.settings import Settings
 
 DATA_VARIABLE = "RAILWEAVE_DATA"
 _DATA_DEFAULT = "../shared/data"
@@ -93,6 +80,14 @@ def replay(
     Jobs are submitted at the trace's times, sped up; started when prepared; ended when they have run as long as in the
     trace, sped up. At the end nothing may be held: leaks make the command fail.
     """
+    from railweave.cli.replay.outcome import outcome_table
+    from railweave.cli.replay.player import Pace
+    from railweave.cli.replay.running import replay_on, say
+    from railweave.cli.session import failures_named
+    from railweave.cli.stack.local import LocalStack
+    from railweave.runtime.launch import loop_factory
+    from railweave.runtime.settings import Settings
+
     trace = read_trace(_found(file)).first(jobs)
     if not trace.jobs:
         raise CommandFailed("the trace has no jobs that want GPUs", Exit.USAGE, field="FILE")
@@ -109,10 +104,11 @@ def replay(
     pace = Pace(chosen, limit, per_node)
     with tempfile.TemporaryDirectory(prefix="railweave-replay-") as temporary, failures_named():
         directory = keep if keep is not None else Path(temporary)
-        stack = LocalStack(directory, shape, layout=layout, say=_say, settings=_settings(fabric, rails))
+        stack = LocalStack(directory, shape, layout=layout, say=say, settings=_settings(fabric, rails))
         with asyncio.Runner(loop_factory=loop_factory(Settings())) as runner:
-            result = runner.run(_replay(stack, trace, pace))
+            result = runner.run(replay_on(stack, trace, pace))
     result |= {"trace": file.name, "speed": round(chosen, 3), "layout": str(layout)} | machine()
+    show(outcome_table(result, f"replay of {file.name}"))
     _report(result, trace, json_file)
     leave(Exit.DONE if result["leaks"] == 0 else Exit.FAILED)
 
@@ -130,49 +126,6 @@ def _settings(fabric: Path, rails: int) -> dict[str, Any]:
     """A topograph model does not say how many rails there are."""
     is_topograph = "switches:" in fabric.read_text(errors="replace")
     return {"topology": {"importer": "topograph", "rails": rails}} if is_topograph else {}
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"  {text}\n")
-
-
-async def _replay(stack: LocalStack, trace: Trace, pace: Pace) -> dict[str, Any]:
-    try:
-        await stack.start(timeout_s=120.0)
-        _say(
-            f"{words.plural(len(trace.jobs), 'job')} of a {trace.kind} trace on "
-            f"{words.plural(len(stack.node_names), 'node')}, {pace.speed:,.0f} times as fast"
-        )
-        async with connected(stack.target) as session:
-            return await _played(session, trace, pace, lambda: stack.gauge(AGENTS_HELD))
-    finally:
-        await stack.stop()
-
-
-async def _played(session: Session, trace: Trace, pace: Pace, held: Callable[[], Awaitable[int]]) -> dict[str, Any]:
-    player = Player(session.bus, trace, pace)
-    begun = time.monotonic()
-    async with RecordWatch(session.bus) as watch:
-        try:
-            await player.play(lambda progress: _progress(progress, time.monotonic() - begun))
-        except* TimeoutError:
-            _say("jobs that were ended are not released in time: they are counted as leaks")
-        duration_s = time.monotonic() - begun
-        leaks = await find_leaks(session.bus, held)
-    counts = await session.ask(COUNTS_SUBJECT, CountsQuery(), CountsAnswer)
-    result = outcome(player.progress.ledger, watch.moved, leaks, counts, duration_s)
-    return result | {"left_out": trace.left_out, "was_cut_short": player.progress.was_cut_short}
-
-
-def _progress(progress: Progress, elapsed_s: float) -> None:
-    stages = progress.ledger.stages
-    runs = stages[Stage.PLACED] + stages[Stage.PREPARED] + stages[Stage.ATTACHED]
-    late = f", submitting {progress.behind_s:.1f} s late" if progress.behind_s > 0.5 else ""
-    _say(
-        f"{elapsed_s:6.1f} s  submitted {progress.submitted:,} of {progress.to_submit:,}  waiting "
-        f"{stages[Stage.SUBMITTED]:,}  running {runs:,}  releasing {stages[Stage.RELEASING]:,}  released "
-        f"{stages[Stage.RELEASED]:,}  rejected {stages[Stage.REJECTED]:,}{late}"
-    )
 
 
 def machine() -> dict[str, Any]:
@@ -194,7 +147,6 @@ def machine() -> dict[str, Any]:
 
 
 def _report(result: dict[str, Any], trace: Trace, json_file: Path | None) -> None:
-    show(outcome_table(result, f"replay of {result['trace']}"))
     where = result["machine"]
     show(
         f"{result['speed']:,.0f} times as fast as the trace; services in layout `{result['layout']}`, the load "

@@ -10,12 +10,10 @@ from typing import Annotated
 import typer
 
 from railweave.cli.arguments import leave
-from railweave.cli.demo.network import missing_programs
-from railweave.cli.demo.script import run_demo
 from railweave.cli.exits import Exit
 from railweave.cli.output import show
 from railweave.cli.session import failures_named
-from railweave.cli.stack.namespaces import may_make_namespaces
+from railweave.cli.stack.rights import may_make_namespaces
 
 _NO_ROOT = (
     "NOTE: not root, so the nodes are simulated and the network part (namespaces, VFs, routes, pings) is skipped. "
@@ -34,6 +32,9 @@ def demo(
 
     As root, hosts and workers are network namespaces: real interfaces, routes and pings. Takes less than a minute.
     """
+    from railweave.cli.demo.network import missing_programs
+    from railweave.cli.demo.script import run_demo
+
     in_memory = simulated or not may_make_namespaces()
     if not in_memory and (missing := missing_programs()):
         show(

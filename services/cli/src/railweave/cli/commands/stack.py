@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -17,15 +16,10 @@ from railweave.cli import words
 from railweave.cli.arguments import Json
 from railweave.cli.exits import CommandFailed, Exit
 from railweave.cli.output import print_json, show
-from railweave.cli.stack.design import Layout, Shape
-from railweave.cli.stack.local import LocalStack, sweep
-from railweave.cli.stack.namespaces import may_make_namespaces
+from railweave.cli.stack.design import READY_S, Layout, Shape
+from railweave.cli.stack.rights import may_make_namespaces
 from railweave.cli.where import STATE_DIRECTORY, Context, find_context, read_context, start_ticks
-from railweave.runtime.launch import loop_factory
-from railweave.runtime.logs import configure_logging
-from railweave.runtime.settings import Settings
 
-_READY_S = 90.0
 _DOWN_S = 10.0
 
 Directory = Annotated[
@@ -66,71 +60,9 @@ def up(
     if detach:
         _detach(where, sys.argv[1:])
         return
-    (where / "log").mkdir(parents=True, exist_ok=True)
-    with (where / "log" / "services.log").open("a") as log:
-        configure_logging(level=os.environ.get("RAILWEAVE_LOG__LEVEL", "info"), stream=log)
-        stack = LocalStack(
-            where,
-            shape,
-            layout=Layout.EACH if processes else Layout.ONE,
-            in_this_process=not processes,
-            say=lambda text: show(f"  {text}"),
-        )
-        with asyncio.Runner(loop_factory=loop_factory(Settings())) as runner:
-            runner.run(_serve(stack))
+    from railweave.cli.stack.serving import serve
 
-
-async def _serve(stack: LocalStack) -> None:
-    loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _asked, asked)
-    starting = asyncio.ensure_future(stack.start(timeout_s=_READY_S))
-    stopping = asyncio.ensure_future(asked.wait())
-    ended = ""
-    try:
-        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            await starting
-            _say_ready(stack)
-            ended = await _until(stack, stopping)
-        else:
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
-    finally:
-        stopping.cancel()
-        begun = time.monotonic()
-        await stack.stop()
-        show(f"  stopped in {time.monotonic() - begun:.1f} s; the record is kept in {stack.directory}")
-    if ended:
-        raise CommandFailed(f"{ended} ended by itself", remedy=f"the logs are in {stack.directory / 'log'}")
-
-
-async def _until(stack: LocalStack, stopping: asyncio.Future[Literal[True]]) -> str:
-    """Wait until asked to stop, or until a part ends by itself: its name."""
-    watching = asyncio.ensure_future(stack.wait_ended())
-    try:
-        await asyncio.wait((stopping, watching), return_when=asyncio.FIRST_COMPLETED)
-        return watching.result() if watching.done() else ""
-    finally:
-        watching.cancel()
-
-
-def _asked(asked: asyncio.Event) -> None:
-    if asked.is_set():
-        os._exit(int(Exit.INTERRUPTED))
-    asked.set()
-
-
-def _say_ready(stack: LocalStack) -> None:
-    kind = "simulated" if stack.shape.simulated else "network namespaces on a software fabric"
-    show(
-        f"ready: {words.plural(len(stack.node_names), 'node')} ({kind}), NATS {stack.nats.url}, "
-        f"Redis {stack.valkey.url}",
-        "  in another terminal, from this directory: `railweave nodes`, `railweave submit FILE`; Ctrl-C ends it",
-    )
-    if stack.shape.simulated and not may_make_namespaces():
-        show("  not root: the network part is simulated; as root the nodes are namespaces with real interfaces")
+    serve(where, shape, Layout.EACH if processes else Layout.ONE)
 
 
 def _detach(directory: Path, arguments: list[str]) -> None:
@@ -146,7 +78,7 @@ def _detach(directory: Path, arguments: list[str]) -> None:
             stderr=log,
             start_new_session=True,
         )
-    deadline = time.monotonic() + _READY_S + 5.0
+    deadline = time.monotonic() + READY_S + 5.0
     while time.monotonic() < deadline:
         context = read_context(directory)
         if context is not None and context.is_ready and context.is_running and context.supervisor.pid == child.pid:
@@ -166,6 +98,8 @@ def down(directory: Directory = None, as_json: Json = False) -> None:
     begun = time.monotonic()
     if context.is_running:
         _end(context)
+    from railweave.cli.stack.namespaces import sweep
+
     gone = sweep(Path(context.directory))
     took_s = round(time.monotonic() - begun, 3)
     if as_json:

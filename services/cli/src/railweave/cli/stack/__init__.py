@@ -1,6 +1,4 @@
-"""The local stack: real servers, all services and n nodes on one machine, for trying, demonstrating and measuring."""
+"""The local stack: real servers, all services and n nodes on one machine, for trying, demonstrating and measuring.
 
-from railweave.cli.stack.design import Design, Layout, Shape, design
-from railweave.cli.stack.local import LocalStack
-
-__all__ = ["Design", "Layout", "LocalStack", "Shape", "design"]
+Nothing is imported here: `local` brings in every server and service, which most commands have no use for.
+"""

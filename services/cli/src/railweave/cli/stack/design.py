@@ -18,6 +18,8 @@ PLANE = ("jobs", "topology", "nic", "gpu", "cache")
 """The services of the plane; the agents are apart, since they belong to nodes."""
 AGENT = "agent"
 SPINE = "spine-1"
+READY_S = 90.0
+"""How long `up` waits until a stack is ready."""
 _GIB = 2**30
 _SOCKET_PATH_BYTES = 104
 _STOP_S = 3.0

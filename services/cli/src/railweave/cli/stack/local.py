@@ -17,7 +17,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -29,6 +29,7 @@ from railweave.cli.session import Session, Target, connected
 from railweave.cli.stack import namespaces
 from railweave.cli.stack.design import AGENT, Design, Layout, Shape, design
 from railweave.cli.stack.hosting import host, stack_settings
+from railweave.cli.stack.rights import may_make_namespaces
 from railweave.cli.where import Context, ProcessEntry, read_context, start_ticks
 from railweave.contracts.client import ClientError
 from railweave.contracts.query import NODES_SUBJECT, NodesAnswer, NodesQuery
@@ -145,7 +146,7 @@ class LocalStack:
     async def _bring_up(self) -> None:
         for name in ("log", "nodes", "datasets"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
-        if namespaces.may_make_namespaces():
+        if may_make_namespaces():
             await asyncio.to_thread(namespaces.remove_all, self.run)
         self._say("starting nats-server and valkey-server")
         await self._start_servers()
@@ -425,11 +426,3 @@ def _metrics(health: str) -> str:
             return text
     except OSError:
         return ""
-
-
-def sweep(directory: Path) -> Sequence[str]:
-    """Take away the namespaces of a stack that was killed; gives their names. Nothing where one runs."""
-    context = read_context(directory)
-    if context is None or context.is_running or not namespaces.may_make_namespaces():
-        return ()
-    return namespaces.remove_all(context.run)

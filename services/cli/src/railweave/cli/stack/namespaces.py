@@ -6,15 +6,12 @@ The leaves' and spines' namespaces are made by topology's driver, the VFs by the
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable
+from pathlib import Path
 
+from railweave.cli.stack.rights import may_make_namespaces
+from railweave.cli.where import read_context
 from railweave.runtime.netlink import KernelError, LinuxKernel, SetSysctl, settle_all
-
-
-def may_make_namespaces() -> bool:
-    """Whether this user may: root."""
-    return os.geteuid() == 0
 
 
 def make_nodes(names: Iterable[str]) -> None:
@@ -46,3 +43,11 @@ def remove_all(run: str) -> list[str]:
                 if kernel.delete_netns(name):
                     gone.append(name)
     return gone
+
+
+def sweep(directory: Path) -> list[str]:
+    """Take away the namespaces of a stack that was killed; gives their names. Nothing where one runs."""
+    context = read_context(directory)
+    if context is None or context.is_running or not may_make_namespaces():
+        return []
+    return remove_all(context.run)
