@@ -99,6 +99,7 @@ async def test_event_said_while_the_broker_is_down_is_stored_once_when_it_is_bac
 async def test_deadline_while_the_broker_is_down_leaves_the_outcome_open(fresh_railweave: Any) -> None:
     async with JobPublisher(fresh_railweave.url, deadline_s=0.5) as jobs:
         fresh_railweave.server.pause()
+        await asyncio.sleep(0.1)  # until it has stopped
         try:
             with pytest.raises(NotStored) as caught:
                 await jobs.submit(fresh_railweave.job())

@@ -153,5 +153,7 @@ def test_times_are_written_in_utc_to_the_millisecond() -> None:
     for text, written in [
         ("2026-12-01T12:00:00+02:00", "2026-12-01T10:00:00Z"),
         ("2026-12-01T10:00:00.25Z", "2026-12-01T10:00:00.250Z"),
+        # Read again and written again it must be the same text.
+        ("2026-12-01T10:00:00.000250Z", "2026-12-01T10:00:00Z"),
     ]:
         assert json.loads(adapter.dump_json(adapter.validate_json(json.dumps(text)))) == written

@@ -279,7 +279,7 @@ def _to_utc(value: datetime) -> datetime:
 
 def format_time(value: datetime) -> str:
     """Return a time as RFC 3339 in UTC, to the millisecond where it has any."""
-    text = value.astimezone(UTC).isoformat(timespec="milliseconds" if value.microsecond else "seconds")
+    text = value.astimezone(UTC).isoformat(timespec="milliseconds" if value.microsecond >= 1000 else "seconds")
     return text.replace("+00:00", "Z")
 
 

@@ -97,6 +97,7 @@ HELD_PLACEMENT: dict[str, Any] = {
     "round": 3,
     "commit": "c-1f6c1c2e",
     "requires": ["veth"],
+    "submitted_at": "2026-12-01T10:00:00.003Z",
     "tenant": "nlp",
     "user": {"uid": 20417, "gid": 20417},
     "attach": "pyxis",

@@ -21,7 +21,7 @@ from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.local_servers import LocalNatsServer
 from railweave_testing.buses import connected
 
-PUBLISHED = Path(__file__).parents[2] / "contracts"
+PUBLISHED = Path(__file__).parents[1]
 NAMES = ["1234", "0000:3b:00.0", "node1.rack2", 'Schüler "70B" 100%', "作业/7"]
 
 
