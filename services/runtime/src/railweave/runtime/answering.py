@@ -9,7 +9,6 @@ Not here: what is answered (each service's propose.py), and who joins the answer
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import ClassVar, Final
@@ -17,14 +16,14 @@ from weakref import WeakKeyDictionary, ref
 
 import structlog
 
-from railweave.contracts.dead import DeadLetter
 from railweave.contracts.envelope import MAX_BODY_BYTES, encode_event
 from railweave.contracts.errors import ContractError
 from railweave.contracts.proposal import Ask, Concern, Proposal
 from railweave.contracts.reasons import Reason, ReasonCode
 from railweave.contracts.wire import StoredMessage, WireMessage
 from railweave.runtime.bus import Bus, ResetCause
-from railweave.runtime.errors import BusClosed, OutcomeUnknown, PublishRefused
+from railweave.runtime.deadletters import DeadLetters
+from railweave.runtime.errors import BusClosed, BusError, OutcomeUnknown, PublishRefused
 from railweave.runtime.logs import job_context
 from railweave.runtime.rounds import OpenRound, RoundBoard
 from railweave.runtime.streams import PROPOSALS
@@ -90,9 +89,11 @@ class ProposalFeed:
         self._desks.append(desk)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="follow-proposals")
-        else:
+        elif self._is_ready:
             # Rounds that no other desk cared for are forgotten: read the stream again for the newcomer.
-            self._read_again()
+            self._unready()
+            self._is_stale = True
+            self._changed.set()
         task = self._task
         try:
             await asyncio.shield(task)
@@ -111,11 +112,6 @@ class ProposalFeed:
         """Forget a round in which no desk of this process has anything left to do."""
         if self._is_ready and all(desk.is_done_with(open_round) for desk in self._desks):
             self.board.close(open_round)
-
-    def _read_again(self) -> None:
-        self._unready()
-        self._is_stale = True
-        self._changed.set()
 
     def _unready(self) -> None:
         self._is_ready = False
@@ -180,27 +176,15 @@ class ProposalFeed:
             self._buried.clear()
         self._buried.add(message.sequence)
         _log.warning("message put aside", stream=message.stream, sequence=message.sequence, field=field, cause=cause)
-        self._bus.connection.observer.count("dead_letters", service=DEAD_LETTER_SERVICE, stream=message.stream)
-        letter = DeadLetter(
-            service=DEAD_LETTER_SERVICE,
-            stream=message.stream,
-            sequence=message.sequence,
-            original_subject=message.subject,
-            original_headers=dict(message.headers),
-            original_base64=base64.b64encode(message.body).decode(),
-            stored_at=message.stored_at,
-            cause=cause,
-            field=field,
-        )
-        write = asyncio.get_running_loop().create_task(self._store(encode_event(letter)))
+        write = asyncio.get_running_loop().create_task(self._store(message, cause, field))
         self._writes.add(write)
         write.add_done_callback(self._writes.discard)
 
-    async def _store(self, message: WireMessage) -> None:
+    async def _store(self, message: StoredMessage, cause: str, field: str | None) -> None:
         try:
-            await self._bus.publish(message, deadline_s=60.0)
-        except (OutcomeUnknown, PublishRefused, BusClosed) as error:
-            _log.error("dead letter not stored", id=message.msg_id, error=str(error))
+            await DeadLetters(self._bus, DEAD_LETTER_SERVICE).store(message, cause, field)
+        except BusError as error:
+            _log.error("dead letter not stored", sequence=message.sequence, error=str(error))
 
 
 class ProposalDesk:
