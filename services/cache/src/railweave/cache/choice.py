@@ -6,7 +6,7 @@ which something is proposed but not stored, and those that have some of the data
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from railweave.cache.evict import lost_value, plan_eviction
@@ -70,6 +70,7 @@ class Choice:
         self._skipped = self.excluded | self.kept
         self._apart = self._skipped.union(self._busy, self._held)
         known = (survey.by_name.get(name) for name in self._apart)
+        self._looked_at: dict[tuple[int, bool], list[Fit]] = {}
         self._apart_at = {(node.shape, node.place) for node in known if node is not None}
 
     # -- nodes that fit -------------------------------------------------------------------------------------------
@@ -84,8 +85,11 @@ class Choice:
         """
         leaves: dict[Place, Leaf] = {}
         weights = self.config.weights
+        verdicts = self.survey.verdicts(kind.need)
         for number, places in self.survey.members.items():
-            verdict = self.survey.verdict(kind.need, number)
+            verdict = verdicts.get(number)
+            if verdict is None:
+                verdict = self.survey.verdict(kind.need, number)
             if verdict.__class__ is Check:
                 continue
             gpu_score = weights.gpu_fit * verdict
@@ -255,14 +259,24 @@ class Choice:
                     found.append((-(gpu_score + score), node.order, node, 0.0))
         return found
 
-    def _fits_apart(self, kind: SlotKind, *, evicting: bool) -> Iterator[Fit]:
+    def _fits_apart(self, kind: SlotKind, *, evicting: bool) -> Sequence[Fit]:
         """Those that need a closer look: something is proposed there, or some of the data is there or on its way."""
+        key = (kind.slots[0], evicting)
+        found = self._looked_at.get(key)
+        if found is None:
+            found = self._looked_at[key] = list(self._look_closer(kind, evicting=evicting))
+        return found
+
+    def _look_closer(self, kind: SlotKind, *, evicting: bool) -> Iterator[Fit]:
+        verdicts = self.survey.verdicts(kind.need)
         for name in self._held.keys() | self._busy:
             candidate = self.survey.by_name.get(name)
             if candidate is None or name in self._skipped:
                 continue
             node = self.as_proposed(candidate) if name in self._busy else candidate
-            verdict = self.survey.verdict(kind.need, node.shape)
+            verdict = verdicts.get(node.shape)
+            if verdict is None:
+                verdict = self.survey.verdict(kind.need, node.shape)
             if isinstance(verdict, Check) or (kind.scratch_bytes and kind.scratch_bytes > node.scratch_free_bytes):
                 continue
             score, worth = self.config.weights.gpu_fit * verdict, 0.0
