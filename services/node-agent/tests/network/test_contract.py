@@ -404,3 +404,16 @@ def test_one_vf_of_two_workers_each_keeps_to_its_own(world, vf):
     world.driver.undo(prepared + inside)
     assert world.picture("worker") == attached
     world.driver.undo(first_journal)
+
+
+def test_job_that_forges_our_mark_gets_no_device_of_its_own_onto_the_node(world, vf):
+    before = world.picture("node", "leaf0", "leaf1")
+    journal = world.attach([vf(0)])
+    mark = world.ports.mark("r0v0")
+    world.tamper("worker", [SetLink(world.index("worker", "rail0"), alias="mine"), CreateVeth("evil", "evil-peer")])
+    world.tamper("worker", [SetLink("evil", alias=mark), CreateBridge("odd")])
+    world.tamper("worker", [SetLink("odd", alias=world.ports.mark("../../x"))])
+    assert world.driver.observe([vf(0)], world.worker).vfs["r0v0"].where == "out"
+    world.driver.undo(journal)
+    assert world.picture("node", "leaf0", "leaf1") == before
+    assert world.names("worker") == {"lo", "evil", "evil-peer", "odd"}

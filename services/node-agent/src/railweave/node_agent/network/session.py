@@ -6,6 +6,7 @@ A VF is known by its mark (the interface's alias), which stays with it through m
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
@@ -13,6 +14,7 @@ from typing import Self
 from railweave.runtime.netlink import (
     Kernel,
     Link,
+    NameRefused,
     Namespace,
     NetnsGone,
     NetnsRef,
@@ -20,6 +22,8 @@ from railweave.runtime.netlink import (
 )
 
 __all__ = ["NodePort", "NodePorts", "Session"]
+
+_KEY = re.compile(r"r[0-9]{1,5}v[0-9]{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +143,26 @@ class Session:
         return found
 
     def marked(self, inside: Namespace) -> dict[str, Link]:
-        """Our VFs in a namespace, by key."""
+        """Our VFs in a namespace, by key. Outside the node's own, where a job may be root, a mark alone is not
+        believed: the device must be the one that the far end says is its other end."""
         found = self._links.get(id(inside))
         if found is None:
             start = len(self._mark)
-            found = {
-                link.alias[start:]: link
-                for link in self.links(inside)
-                if link.alias.startswith(self._mark) and not link.alias.endswith("/far")
-            }
+            marked = {link.alias[start:]: link for link in self.links(inside) if link.alias.startswith(self._mark)}
+            found = {key: link for key, link in marked.items() if _KEY.fullmatch(key)}
+            if inside is not self.node():
+                found = {key: link for key, link in found.items() if self._is_other_end(key, link)}
             self._links[id(inside)] = found
         return found
+
+    def _is_other_end(self, key: str, link: Link) -> bool:
+        """Whether a device is the near end of that VF: the kernel gives its index to no other device of its
+        namespace."""
+        try:
+            far_end = self.leaf_link(rail_and_vf(key)[0], self.far_name(key))
+        except (NetnsGone, NameRefused):
+            return False
+        return far_end is not None and (far_end.peer_index, link.peer_index) == (link.index, far_end.index)
 
     def rename(self, inside: Namespace, key: str, name: str) -> None:
         """A rename is about to be sent: what comes behind it in the same send must use the new name."""

@@ -127,6 +127,8 @@ def _caught(work: Callable[[], None]) -> Exception | None:
 def _carry_out(session: Session, steps: Sequence[Step], job_of: Callable[[Session, Step], Job | None]) -> Outcomes:
     """Runs the jobs of steps, all of one namespace in one go; gives each step's first failure."""
     outcomes: Outcomes = []
+    # A kernel in memory is used within an event loop, and time does not make it less busy.
+    waits_s = _BUSY_WAITS_S if session.kernel.blocking else (0.0,) * len(_BUSY_WAITS_S)
     by_place: dict[int, tuple[Namespace, list[Action], list[int]]] = {}
     for number, step in enumerate(steps):
         outcomes.append((step, None))
@@ -141,15 +143,15 @@ def _carry_out(session: Session, steps: Sequence[Step], job_of: Callable[[Sessio
             place[1].extend(actions)
             place[2].extend([number] * len(actions))
     for inside, actions, numbers in by_place.values():
-        for number, refusal in zip(numbers, _settle_patiently(inside, actions), strict=True):
+        for number, refusal in zip(numbers, _settle_patiently(inside, actions, waits_s), strict=True):
             if refusal is not None and outcomes[number][1] is None:
                 outcomes[number] = (outcomes[number][0], refusal)
     return outcomes
 
 
-def _settle_patiently(inside: Namespace, actions: Sequence[Action]) -> list[Exception | None]:
+def _settle_patiently(inside: Namespace, actions: Sequence[Action], waits_s: Sequence[float]) -> list[Exception | None]:
     results = settle(inside, actions)
-    for wait_s in _BUSY_WAITS_S:
+    for wait_s in waits_s:
         busy = [place for place, result in enumerate(results) if isinstance(result, Busy)]
         if not busy:
             break

@@ -1,8 +1,8 @@
 """Bytes of rtnetlink: headers, attributes, and nothing that knows what they mean.
 
-Written out rather than taken from pyroute2, which needs 18 times as long to encode a route, 8 times to decode a link, and
-a child process for a socket in another namespace (docs/decisions/004, tests/bench/netlink_codec.py); attaching eight VFs
-is some 80 requests. The tests decode what is made here with pyroute2, so that the two cannot drift apart.
+Written out rather than taken from pyroute2, which needs 18 times as long to encode a route, 8 times to decode a link,
+and a child process for a socket in another namespace (docs/decisions/004, tests/bench/netlink_codec.py); attaching
+eight VFs is some 80 requests. The tests decode what is made here with pyroute2, so that the two cannot drift apart.
 """
 
 from __future__ import annotations
