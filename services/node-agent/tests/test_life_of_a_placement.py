@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -188,6 +189,39 @@ async def test_a_release_of_another_run_does_not_undo_this_one(rig: Any, make: A
     await rig.tell(make.placement(uid="b", state="releasing"))
     assert (rig.last().uid, rig.last().state) == ("b", ReportState.UNDONE)
     assert rig.state() is EntryState.PREPARED
+
+
+async def test_a_record_put_back_to_an_earlier_round_is_told_what_runs(rig: Any, make: Any) -> None:
+    second = make.placement(round=2, workers=[make.worker(vf=1, gpus=((1, 500),))], netns=NETNS)
+    await rig.tell(make.placement(), sequence=10)
+    await rig.tell(make.placement(state="releasing"), sequence=20)
+    await rig.tell(second, sequence=30)
+    for older, sequence in ((make.placement(), 10), (make.placement(state="releasing"), 20)):
+        rig.agent.record_lost()
+        rig.agent.speaker.stream_lost()
+        rig.agent.take(Record.of(older, Fence(1, sequence)))
+        rig.agent.record_ready()
+        await rig.agent.reconcile(make.key().job_key)
+        assert rig.last().state is ReportState.ORPHAN
+        assert rig.last().held == second
+        assert rig.last().fence == Fence(1, 30)
+        assert {vf for _, vf in rig.table.uses} == {1}
+
+
+async def test_what_was_begun_is_finished_when_the_record_was_put_back_meanwhile(rig: Any, make: Any) -> None:
+    await rig.tell(make.placement(), sequence=10)
+    await rig.agent.journal.save(
+        replace(
+            rig.agent.journal.entries[make.key()],
+            placement=make.placement(netns=NETNS),
+            fence=Fence(1, 20),
+            state=EntryState.ATTACHING,
+        )
+    )
+    await rig.start()
+    await rig.tell(make.placement(), sequence=10)
+    assert rig.last().state is ReportState.ATTACHED
+    assert rig.last().fence == Fence(1, 20)
 
 
 async def test_a_record_put_back_is_refused_as_stale(rig: Any, make: Any) -> None:

@@ -196,15 +196,20 @@ def decide(
     """
     if entry is not None and entry.state is EntryState.UNDOING:
         return Action(Do.UNDO, why="its release was taken in before")
-    if record is None or is_stale(record, entry, buried):
+    if record is None:
         return REST
+    if is_stale(record, entry, buried):
+        # Put back to an older state of the same thing: what was begun under the newer one is finished all the same.
+        return _go_on(entry) if entry is not None and _is_of_the_same_round(record, entry) else REST
     placement = record.placement
     if placement is None:
         return _on_release(record, entry, buried)
     if entry is None:
         return _on_new(placement, blocked_by, node)
-    if record.fence == entry.fence:
-        return _go_on(entry)
+    return _go_on(entry) if record.fence == entry.fence else _on_newer(record, placement, entry)
+
+
+def _on_newer(record: Record, placement: Placement, entry: Entry) -> Action:
     match _relation(placement, record.fence, entry):
         case _Relation.SAME:
             return Action(Do.TAKE_IN)
@@ -293,6 +298,17 @@ def _relation(placement: Placement, fence: Fence, entry: Entry) -> _Relation:
     return _Relation.REPLACED if is_same_epoch else _Relation.FOREIGN
 
 
+def _is_of_the_same_round(record: Record, entry: Entry) -> bool:
+    """Whether the record desires, in an older or newer state, what the journal holds."""
+    placement, held = record.placement, entry.placement
+    return (
+        placement is not None
+        and placement.uid == held.uid
+        and placement.round == held.round
+        and gives_the_same(placement, held)
+    )
+
+
 def gives_the_same(one: Placement, other: Placement) -> bool:
     """Whether two placements give the same devices, data and space."""
     if one.datasets != other.datasets or one.scratch != other.scratch or len(one.workers) != len(other.workers):
@@ -348,8 +364,9 @@ def is_orphan(record: Record | None, entry: Entry, node: Node) -> bool:
     if record is None:
         return True
     if record.fence < entry.fence:
-        # The record was put back: the committer is told by our fence, and writes anew under a higher epoch.
-        return record.uid != entry.uid
+        # The record was put back. What it has of the very same thing stands, under our newer fence; what it has of
+        # another round, or its release, is of a past that the committer must be told is over.
+        return not _is_of_the_same_round(record, entry)
     if record.placement is None:
         return record.uid != entry.uid
     is_newer = record.fence != entry.fence
