@@ -63,3 +63,18 @@ async def test_script_without_a_server_is_told_and_leaves_no_thread() -> None:
 
     await asyncio.to_thread(script)
     assert not [thread for thread in threading.enumerate() if thread.name == "railweave-client"]
+
+
+async def test_script_that_forgets_the_with_is_told_and_iterators_may_outlive_it(railweave: Any) -> None:
+    await railweave.say(placed(railweave.cluster))
+
+    def script() -> None:
+        with SyncRailweave(railweave.url) as client:
+            updates = client.placements(cluster=railweave.cluster)
+            next(updates)
+        updates.close()
+        for closed in (client, SyncRailweave(railweave.url)):
+            with pytest.raises(RuntimeError, match="with SyncRailweave"):
+                closed.submit(railweave.job())
+
+    await asyncio.to_thread(script)

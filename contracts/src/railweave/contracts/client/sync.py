@@ -142,9 +142,14 @@ class SyncRailweave:
             while True:
                 yield self._run(subscriber.__anext__())
         finally:
-            self._run(subscriber.__aexit__(None, None, None))
+            # An iterator that is kept beyond the `with` has lost its connection already.
+            if self._thread.is_alive():
+                self._run(subscriber.__aexit__(None, None, None))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if not self._thread.is_alive():
+            work.close()
+            raise RuntimeError("it is not open: write `with SyncRailweave(...) as railweave:`")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
