@@ -259,6 +259,7 @@ options = st.lists(st.lists(st.sampled_from("abcdefg").map(NodeName), unique=Tru
 
 
 @given(options, st.data())
+@settings(deadline=None)
 def test_a_matching_is_found_wherever_there_is_one(found: list[list[NodeName]], data: st.DataObject) -> None:
     counts = [data.draw(st.integers(0, 3)) for _ in found]
 

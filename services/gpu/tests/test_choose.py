@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railweave.gpu.choose import best_fit
@@ -119,6 +119,7 @@ def _with_index(device: DeviceState, index: int) -> DeviceState:
 
 
 @given(cards, needs)
+@settings(deadline=None)
 def test_nothing_is_given_beyond_what_is_free_and_everybody_gets_all_or_nobody_anything(
     found: list[DeviceState], need: GpuNeed
 ) -> None:
@@ -139,6 +140,7 @@ def test_nothing_is_given_beyond_what_is_free_and_everybody_gets_all_or_nobody_a
 
 
 @given(cards, needs)
+@settings(deadline=None)
 def test_cards_are_found_exactly_where_the_choice_of_nodes_says_that_they_fit(
     found: list[DeviceState], need: GpuNeed
 ) -> None:
@@ -147,6 +149,7 @@ def test_cards_are_found_exactly_where_the_choice_of_nodes_says_that_they_fit(
 
 
 @given(cards.filter(lambda found: len(found) <= 4), needs.filter(lambda need: need.workers <= 2))
+@settings(deadline=None)
 def test_what_is_said_not_to_fit_does_not_fit_any_way(found: list[DeviceState], need: GpuNeed) -> None:
     def search(left: dict[int, int], workers: int) -> bool:
         if not workers:

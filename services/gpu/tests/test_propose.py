@@ -198,7 +198,7 @@ asks = st.lists(
 
 
 @given(asks)
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_however_many_jobs_are_asked_no_card_is_given_beyond_its_thousand(wanted: list[dict[str, int]]) -> None:
     cluster = ClusterBuilder()
     names = [NodeName(f"n{index}") for index in range(3)]

@@ -115,7 +115,7 @@ class CacheService:
             service=self.name,
             concerns={Concern.NODES, Concern.DATA},
             answer=answer,
-            hold=view.wait_ready,
+            view=view,
         )
         api = ctx.bus.service("railweave-cache", VERSION, description="Nodes of jobs, and their data")
         api.endpoint("scores", SCORES_SUBJECT, scores, concurrency=1)

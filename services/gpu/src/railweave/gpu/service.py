@@ -78,7 +78,7 @@ class GpuService:
             concerns={Concern.GPU},
             needs={Concern.NODES},
             answer=answer,
-            hold=view.wait_ready,
+            view=view,
         )
         api = ctx.bus.service("railweave-gpu", VERSION, description="GPUs of workers")
         api.endpoint("node", NODE_SUBJECT, node)
