@@ -45,10 +45,12 @@ class SyncRailweave:
     ) -> None:
         self._link = Link(servers, patience_s=deadline_s, options=options)
         self._jobs = JobPublisher(self._link.client, deadline_s=deadline_s)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="railweave-client", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="railweave-client", daemon=True)
         self._thread.start()
         try:
             self._run(self._link.open())
@@ -143,11 +145,11 @@ class SyncRailweave:
                 yield self._run(subscriber.__anext__())
         finally:
             # An iterator that is kept beyond the `with` has lost its connection already.
-            if self._thread.is_alive():
+            if self._loop is not None:
                 self._run(subscriber.__aexit__(None, None, None))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        if not self._thread.is_alive():
+        if self._loop is None:
             work.close()
             raise RuntimeError("it is not open: write `with SyncRailweave(...) as railweave:`")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -161,6 +163,9 @@ class SyncRailweave:
             raise
 
     def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        if loop is None or thread is None:
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
