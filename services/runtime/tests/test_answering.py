@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 import pytest
 
 from railweave.contracts.dead import DeadLetter
+from railweave.contracts.desired import NodeDesired, NodeMode
 from railweave.contracts.envelope import decode_as, decode_event, encode_event
 from railweave.contracts.job import JobSpec
 from railweave.contracts.proposal import (
@@ -23,11 +24,14 @@ from railweave.contracts.proposal import (
     Proposal,
 )
 from railweave.contracts.reasons import Reason, ReasonCode
-from railweave.contracts.wire import WireMessage
+from railweave.contracts.types import NodeName
+from railweave.contracts.wire import StoredMessage, WireMessage
 from railweave.runtime.answering import ProposalDesk
 from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.bus import Bus, BusSettings
 from railweave.runtime.local_servers import LocalNatsServer
+from railweave.runtime.metrics import Metrics
+from railweave.runtime.view import ClusterView
 
 PATIENCE_S = 10.0
 
@@ -304,3 +308,61 @@ async def test_desks_that_come_one_after_the_other_answer_each_ask_once(bus: Bus
     assert len({job for job, *_ in nic.asked}) == 100
     last = (await bus.stream_state("PROPOSALS")).last_sequence
     assert last == 100 + 3 * 100
+
+
+async def test_a_refusal_is_decided_again_on_a_view_that_has_caught_up(bus: Bus) -> None:
+    view = ClusterView(bus, Metrics(process_metrics=False))
+    node = NodeDesired(node=NodeName("n1"), generation=1, mode=NodeMode.SCHEDULABLE)
+    no = Reason(code=ReasonCode.INSUFFICIENT_NODES, text="none is known")
+    decided: list[bool] = []
+
+    def answer(asked: Ask, _proposals: Mapping[Concern, Proposal]) -> Proposal:
+        decided.append("n1" in view.state.nodes)
+        return answer_of(Concern.NODES, asked, () if decided[-1] else (no,))
+
+    # The view is made to lag: what comes is held back until the test lets it go.
+    held: list[Sequence[StoredMessage]] = []
+    follower = view._followers["DESIRED"]
+    take = follower._on_messages
+    follower._on_messages = held.append
+    stop = asyncio.Event()
+    following = asyncio.create_task(view.run(stop))
+    async with running(ProposalDesk(bus, service="cache", concerns={Concern.NODES}, answer=answer, view=view)):
+        await view.wait_ready()
+        follower._advance = lambda _sequence: None  # type: ignore[method-assign]
+        await bus.publish(encode_event(node))
+        await bus.publish(encode_event(ask()))
+        await until(lambda: bool(decided) and bool(held))
+        assert await bus.read_last("PROPOSALS", "rw.proposal.nodes.slurm-a.88121") is None
+        take(held.pop())
+        del follower._advance
+        follower._advance((await bus.stream_state("DESIRED")).last_sequence)
+        found = await stored(bus, "rw.proposal.nodes.slurm-a.88121")
+    assert isinstance(found, NodesProposal)
+    assert not found.reasons
+    assert decided == [False, True]
+    stop.set()
+    await following
+
+
+async def test_a_refusal_that_stands_is_said_once_and_decided_once(bus: Bus) -> None:
+    view = ClusterView(bus, Metrics(process_metrics=False))
+    no = Reason(code=ReasonCode.INSUFFICIENT_NODES, text="none is free")
+    decided: list[str] = []
+
+    def answer(asked: Ask, _proposals: Mapping[Concern, Proposal]) -> Proposal:
+        decided.append(str(asked.job))
+        return answer_of(Concern.NODES, asked, (no,))
+
+    stop = asyncio.Event()
+    following = asyncio.create_task(view.run(stop))
+    async with running(ProposalDesk(bus, service="cache", concerns={Concern.NODES}, answer=answer, view=view)):
+        for number in range(20):
+            await bus.publish(encode_event(ask(f"j{number}")))
+        for number in range(20):
+            found = await stored(bus, f"rw.proposal.nodes.slurm-a.j{number}")
+            assert isinstance(found, NodesProposal)
+            assert found.reasons == (no,)
+    assert sorted(decided) == sorted(f"j{number}" for number in range(20))
+    stop.set()
+    await following

@@ -60,7 +60,7 @@ class NicService:
             concerns={Concern.NIC},
             needs={Concern.NODES, Concern.FABRIC, Concern.GPU},
             answer=answer,
-            hold=view.wait_ready,
+            view=view,
         )
         api = ctx.bus.service("railweave-nic", VERSION, description="VF groups of workers")
         api.endpoint("node", NODE_SUBJECT, node)
@@ -74,7 +74,9 @@ class NicService:
             raise ContractError("proposals", "expected a nodes and maybe a gpu proposal")
         self._outstanding.settle(view.state, now)
         made = propose(ask, nodes, gpu, view.state, self._outstanding)
-        if not made.reasons:
+        if made.reasons:
+            self._outstanding.drop(ask.key)
+        else:
             self._outstanding.put(ask.round_key, holds_of(made, ask, nodes, view.state), now)
         return made
 

@@ -1,7 +1,10 @@
 """Answering asks: a concern's service follows PROPOSALS, and answers a round when the proposals it builds on are there.
 
 Level-triggered: nothing is acknowledged. After a restart the latest asks are read again, and those without an answer of
-this concern are answered. All desks of a process share one follower and one decoding of each message.
+this concern are answered.
+
+A "no" is only said on a view that has everything stored before it: a job is asked for when something was freed, and a
+view a millisecond older would send it back to wait for a change that has been already.
 
 Not here: what is answered (each service's propose.py), and who joins the answers (the jobs service).
 """
@@ -9,10 +12,10 @@ Not here: what is answered (each service's propose.py), and who joins the answer
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import ClassVar, Final
-from weakref import WeakKeyDictionary, ref
+from typing import Final
 
 import structlog
 
@@ -20,171 +23,24 @@ from railweave.contracts.envelope import MAX_BODY_BYTES, encode_event
 from railweave.contracts.errors import ContractError
 from railweave.contracts.proposal import Ask, Concern, Proposal
 from railweave.contracts.reasons import Reason, ReasonCode
-from railweave.contracts.wire import StoredMessage, WireMessage
-from railweave.runtime.bus import Bus, ResetCause
-from railweave.runtime.deadletters import DeadLetters
+from railweave.contracts.wire import WireMessage
+from railweave.runtime.bus import Bus
 from railweave.runtime.errors import BusClosed, BusError, OutcomeUnknown, PublishRefused
 from railweave.runtime.logs import job_context
-from railweave.runtime.rounds import OpenRound, RoundBoard
-from railweave.runtime.streams import PROPOSALS
+from railweave.runtime.proposal_feed import ProposalFeed
+from railweave.runtime.rounds import OpenRound
 from railweave.runtime.tracing import extract_trace, trace_hop
+from railweave.runtime.view import FILTERS, ClusterView
 
 _log = structlog.stdlib.get_logger(__name__)
 
 Answer = Callable[[Ask, Mapping[Concern, Proposal]], Proposal | Sequence[Proposal]]
 """Pure: the ask, and all proposals of its round that are there (what the desk needs, maybe more, maybe one's own)."""
 
-DEAD_LETTER_SERVICE: Final = "proposals"
-
 _MOST_IN_FLIGHT: Final = 256
 _YIELD_EVERY_S: Final = 0.005
 _MOST_BYTES: Final = MAX_BODY_BYTES - 4096  # the payload limit counts headers too
-_MOST_BURIED: Final = 10_000
-
-
-class ProposalFeed:
-    """The asks and proposals of a process: one follower, however many desks."""
-
-    _of_bus: ClassVar[WeakKeyDictionary[Bus, ProposalFeed]] = WeakKeyDictionary()
-
-    def __init__(self, bus: Bus) -> None:
-        """Use `of`."""
-        # The registry must not keep its own key alive; the desks do.
-        self._bus_ref = ref(bus)
-        self.board = RoundBoard(self._malformed)
-        self._desks: list[ProposalDesk] = []
-        self._task: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
-        self._is_stale = False
-        self._writes: set[asyncio.Task[None]] = set()
-        self._is_ready = False
-        self._buried: set[int] = set()
-
-    @classmethod
-    def of(cls, bus: Bus) -> ProposalFeed:
-        """The feed that all services on this connection share."""
-        feed = cls._of_bus.get(bus)
-        if feed is None:
-            feed = cls._of_bus[bus] = cls(bus)
-        return feed
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether everything asked before has been read."""
-        return self._is_ready
-
-    @property
-    def _bus(self) -> Bus:
-        bus = self._bus_ref()
-        if bus is None:
-            raise BusClosed("the bus is gone")
-        return bus
-
-    async def serve(self, desk: ProposalDesk) -> None:
-        """Give `desk` every round there is to answer, until cancelled.
-
-        Raises:
-            BusClosed, PermissionRefused: the stream cannot be followed any more.
-        """
-        self._desks.append(desk)
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="follow-proposals")
-        elif self._is_ready:
-            # Rounds that no other desk cared for are forgotten: read the stream again for the newcomer.
-            self._unready()
-            self._is_stale = True
-            self._changed.set()
-        task = self._task
-        try:
-            await asyncio.shield(task)
-        finally:
-            self._desks.remove(desk)
-            if not self._desks:
-                self._task = None
-                task.cancel()
-                for write in tuple(self._writes):
-                    write.cancel()
-                await asyncio.gather(task, *self._writes, return_exceptions=True)
-                self._unready()
-                self.board.clear()
-
-    def settle(self, open_round: OpenRound) -> None:
-        """Forget a round in which no desk of this process has anything left to do."""
-        if self._is_ready and all(desk.is_done_with(open_round) for desk in self._desks):
-            self.board.close(open_round)
-
-    def _unready(self) -> None:
-        self._is_ready = False
-        for desk in self._desks:
-            desk.forget()
-
-    async def _run(self) -> None:
-        while True:
-            self._is_stale = False
-            self.board.clear()
-            follower = self._bus.follow(
-                PROPOSALS, (), self._take, on_reset=self._reset, start="last_per_subject", whole_batches=False
-            )
-            async with asyncio.TaskGroup() as group:
-                following = group.create_task(follower.run(), name="follow-PROPOSALS")
-                while not self._is_stale:
-                    self._changed.clear()
-                    await follower.wait_ready()
-                    await self._offer_all()
-                    await self._changed.wait()
-                following.cancel()
-
-    async def _offer_all(self) -> None:
-        self._is_ready = True
-        loop = asyncio.get_running_loop()
-        since = loop.time()
-        for open_round in self.board:
-            if self.board.is_open(open_round):
-                self._offer(open_round)
-            if loop.time() - since > _YIELD_EVERY_S:
-                await asyncio.sleep(0)
-                since = loop.time()
-            if self._changed.is_set():
-                return  # read anew meanwhile, and offered then
-
-    def _reset(self, cause: ResetCause) -> None:
-        _log.warning("asks and proposals are read anew", stream=PROPOSALS, cause=cause.value)
-        self.board.clear()
-        self._buried.clear()
-        self._unready()
-        self._changed.set()
-
-    def _take(self, messages: Sequence[StoredMessage]) -> None:
-        for message in messages:
-            open_round = self.board.take(message)
-            if open_round is not None and self._is_ready:
-                self._offer(open_round)
-
-    def _offer(self, open_round: OpenRound) -> None:
-        for desk in self._desks:
-            desk.offer(open_round)
-        self.settle(open_round)
-
-    def _malformed(self, message: StoredMessage, error: ContractError) -> None:
-        self.bury(message, error.reason, error.field)
-
-    def bury(self, message: StoredMessage, cause: str, field: str | None) -> None:
-        """Put a message that cannot be handled aside, in stream DEAD; once, however often it is read."""
-        if message.sequence in self._buried:
-            return
-        if len(self._buried) >= _MOST_BURIED:
-            self._buried.clear()
-        self._buried.add(message.sequence)
-        _log.warning("message put aside", stream=message.stream, sequence=message.sequence, field=field, cause=cause)
-        write = asyncio.get_running_loop().create_task(self._store(message, cause, field))
-        self._writes.add(write)
-        write.add_done_callback(self._writes.discard)
-
-    async def _store(self, message: StoredMessage, cause: str, field: str | None) -> None:
-        try:
-            await DeadLetters(self._bus, DEAD_LETTER_SERVICE).store(message, cause, field)
-        except BusError as error:
-            _log.error("dead letter not stored", sequence=message.sequence, error=str(error))
+_CURRENT_S: Final = 2.0
 
 
 class ProposalDesk:
@@ -197,8 +53,10 @@ class ProposalDesk:
         service: its name, for logs.
         concerns: what it answers; all of those that an ask wants are answered by one call.
         needs: the concerns that an answer builds on, as far as the ask wants them.
-        answer: the decision. One that raises is a fault: the ask becomes a dead letter and is not answered.
-        hold: awaited before answering; waits while the service's view is not complete.
+        answer: the decision. One that raises is a fault: the ask becomes a dead letter and is not answered. It is made
+            again, after the view has caught up, where it first is a refusal.
+        view: what decisions rest on; nothing is answered while it is not complete.
+        hold: awaited before answering, where there is no view.
     """
 
     def __init__(
@@ -209,6 +67,7 @@ class ProposalDesk:
         concerns: Collection[Concern],
         answer: Answer,
         needs: Collection[Concern] = (),
+        view: ClusterView | None = None,
         hold: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._bus = bus
@@ -216,10 +75,14 @@ class ProposalDesk:
         self._concerns = frozenset(concerns)
         self._needs = frozenset(needs)
         self._answer = answer
-        self._hold = hold
+        self._view = view
+        self._hold = view.wait_ready if view is not None else hold
         self._feed = ProposalFeed.of(bus)
         self._waiting: deque[OpenRound] = deque()
         self._wake = asyncio.Event()
+        self._refused: dict[OpenRound, tuple[dict[str, int], list[WireMessage]]] = {}
+        """Refusals not said yet, and how much of each stream was known when they were made."""
+        self._doubt = asyncio.Event()
         self._room = asyncio.Semaphore(_MOST_IN_FLIGHT)
 
     @property
@@ -237,6 +100,8 @@ class ProposalDesk:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._feed.serve(self), name=f"{self._service}-asks")
                 group.create_task(self._work(group), name=f"{self._service}-answers")
+                if self._view is not None:
+                    group.create_task(self._look_twice(group, self._view), name=f"{self._service}-refusals")
         except ExceptionGroup as failures:
             # The first failure is the cause; the groups cancelled the rest.
             failure: Exception = failures
@@ -255,6 +120,7 @@ class ProposalDesk:
     def forget(self) -> None:
         """What was offered is void: it is offered again."""
         self._waiting.clear()
+        self._refused.clear()
 
     def is_done_with(self, open_round: OpenRound) -> bool:
         """Whether nothing that may still come in this round concerns this desk."""
@@ -283,7 +149,8 @@ class ProposalDesk:
         return all(map(open_round.is_stored, needed)) and not self._is_over(open_round, ask)
 
     def _is_over(self, open_round: OpenRound, ask: Ask) -> bool:
-        for concern in self._needs.intersection(ask.concerns):
+        """Whether somebody this desk builds on, or this desk itself, has refused."""
+        for concern in (self._needs | self._concerns).intersection(ask.concerns):
             proposal = open_round.proposal(concern)
             if proposal is not None and proposal.reasons:
                 return True
@@ -301,15 +168,39 @@ class ProposalDesk:
             while self._waiting:
                 open_round = self._waiting.popleft()
                 if self._feed.board.is_open(open_round) and self._is_for_me(open_round):
-                    for message in self._decide(open_round):
-                        await self._room.acquire()
-                        group.create_task(self._publish(message, open_round))
+                    await self._settle(open_round, group, is_current=self._view is None)
                 if loop.time() - since > _YIELD_EVERY_S:
                     # A burst of asks must not keep the connection from being read.
                     await asyncio.sleep(0)
                     since = loop.time()
 
-    def _decide(self, open_round: OpenRound) -> list[WireMessage]:
+    async def _look_twice(self, group: asyncio.TaskGroup, view: ClusterView) -> None:
+        """Decide refusals again, all that have gathered at once, when the view has what was stored until now."""
+        while True:
+            self._doubt.clear()
+            if not self._refused:
+                await self._doubt.wait()
+            refused, self._refused = self._refused, {}
+            with contextlib.suppress(TimeoutError, BusError):
+                # Where the ends of the streams cannot be had, what is known has to do.
+                await catch_up(self._bus, view)
+            for open_round, (known, messages) in refused.items():
+                if self._feed.board.is_open(open_round) and self._is_for_me(open_round):
+                    if known == view.state.sequences:
+                        open_round.taken.update(self._concerns)
+                        await self._send(messages, open_round, group)
+                    else:
+                        await self._settle(open_round, group, is_current=True)
+
+    async def _settle(self, open_round: OpenRound, group: asyncio.TaskGroup, *, is_current: bool) -> None:
+        await self._send(self._decide(open_round, is_current=is_current), open_round, group)
+
+    async def _send(self, messages: Sequence[WireMessage], open_round: OpenRound, group: asyncio.TaskGroup) -> None:
+        for message in messages:
+            await self._room.acquire()
+            group.create_task(self._publish(message, open_round))
+
+    def _decide(self, open_round: OpenRound, *, is_current: bool) -> list[WireMessage]:
         ask = open_round.ask
         proposals = open_round.proposals()
         if ask is None or not (self._needs.intersection(ask.concerns) <= proposals.keys()):
@@ -328,7 +219,11 @@ class ProposalDesk:
                 self._feed.bury(open_round.message, f"{self._service}: {type(fault).__name__}: {fault}", None)
                 open_round.taken.update(wanted)
                 return []
-        open_round.taken.update(made.CONCERN for made in missing)
+        if not is_current and self._view is not None and any(made.reasons for made in answers):
+            self._refused[open_round] = (dict(self._view.state.sequences), messages)
+            self._doubt.set()
+            return []
+        open_round.taken.update(wanted)
         return messages
 
     async def _publish(self, message: WireMessage, open_round: OpenRound) -> None:
@@ -348,6 +243,24 @@ class ProposalDesk:
             return  # the host ends the process
         finally:
             self._room.release()
+
+
+async def catch_up(bus: Bus, view: ClusterView) -> None:
+    """Wait until a view has everything that its streams hold now.
+
+    Raises:
+        TimeoutError: it does not get there in time.
+        BusError: the streams cannot be asked.
+    """
+    outcomes = await asyncio.gather(*(_catch_up_with(bus, view, stream) for stream in FILTERS), return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+async def _catch_up_with(bus: Bus, view: ClusterView, stream: str) -> None:
+    last = (await bus.stream_state(stream, deadline_s=_CURRENT_S)).last_sequence
+    await view.wait_applied(stream, last, _CURRENT_S)
 
 
 def _bounded(proposal: Proposal, traceparent: str) -> WireMessage:

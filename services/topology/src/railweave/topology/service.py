@@ -79,7 +79,7 @@ class TopologyService:
             concerns={Concern.FABRIC},
             needs={Concern.NODES},
             answer=answer,
-            hold=view.wait_ready,
+            view=view,
         )
 
         async def show(_request: Request) -> bytes:

@@ -1,0 +1,186 @@
+"""The asks and proposals of a process, followed once and decoded once, for however many desks.
+
+Not here: the join of a round (rounds.py), and who answers (answering.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import ClassVar, Final, Protocol
+from weakref import WeakKeyDictionary, ref
+
+import structlog
+
+from railweave.contracts.errors import ContractError
+from railweave.contracts.wire import StoredMessage
+from railweave.runtime.bus import Bus, ResetCause
+from railweave.runtime.deadletters import DeadLetters
+from railweave.runtime.errors import BusClosed, BusError
+from railweave.runtime.rounds import OpenRound, RoundBoard
+from railweave.runtime.streams import PROPOSALS
+
+_log = structlog.stdlib.get_logger(__name__)
+
+DEAD_LETTER_SERVICE: Final = "proposals"
+
+_YIELD_EVERY_S: Final = 0.005
+_MOST_BURIED: Final = 10_000
+
+
+class RoundListener(Protocol):
+    """Who looks at rounds."""
+
+    def offer(self, open_round: OpenRound) -> None:
+        """Look at a round that changed."""
+
+    def forget(self) -> None:
+        """What was offered is void: it is offered again."""
+
+    def is_done_with(self, open_round: OpenRound) -> bool:
+        """Whether nothing that may still come in this round concerns this listener."""
+
+
+class ProposalFeed:
+    """The asks and proposals of a process: one follower, however many desks."""
+
+    _of_bus: ClassVar[WeakKeyDictionary[Bus, ProposalFeed]] = WeakKeyDictionary()
+
+    def __init__(self, bus: Bus) -> None:
+        """Use `of`."""
+        # The registry must not keep its own key alive; the desks do.
+        self._bus_ref = ref(bus)
+        self.board = RoundBoard(self._malformed)
+        self._desks: list[RoundListener] = []
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._is_stale = False
+        self._writes: set[asyncio.Task[None]] = set()
+        self._is_ready = False
+        self._buried: set[int] = set()
+
+    @classmethod
+    def of(cls, bus: Bus) -> ProposalFeed:
+        """The feed that all services on this connection share."""
+        feed = cls._of_bus.get(bus)
+        if feed is None:
+            feed = cls._of_bus[bus] = cls(bus)
+        return feed
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether everything asked before has been read."""
+        return self._is_ready
+
+    @property
+    def _bus(self) -> Bus:
+        bus = self._bus_ref()
+        if bus is None:
+            raise BusClosed("the bus is gone")
+        return bus
+
+    async def serve(self, desk: RoundListener) -> None:
+        """Give `desk` every round there is to answer, until cancelled.
+
+        Raises:
+            BusClosed, PermissionRefused: the stream cannot be followed any more.
+        """
+        self._desks.append(desk)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="follow-proposals")
+        elif self._is_ready:
+            # Rounds that no other desk cared for are forgotten: read the stream again for the newcomer.
+            self._unready()
+            self._is_stale = True
+            self._changed.set()
+        task = self._task
+        try:
+            await asyncio.shield(task)
+        finally:
+            self._desks.remove(desk)
+            if not self._desks:
+                self._task = None
+                task.cancel()
+                for write in tuple(self._writes):
+                    write.cancel()
+                await asyncio.gather(task, *self._writes, return_exceptions=True)
+                self._unready()
+                self.board.clear()
+
+    def settle(self, open_round: OpenRound) -> None:
+        """Forget a round in which no desk of this process has anything left to do."""
+        if self._is_ready and all(desk.is_done_with(open_round) for desk in self._desks):
+            self.board.close(open_round)
+
+    def _unready(self) -> None:
+        self._is_ready = False
+        for desk in self._desks:
+            desk.forget()
+
+    async def _run(self) -> None:
+        while True:
+            self._is_stale = False
+            self.board.clear()
+            follower = self._bus.follow(
+                PROPOSALS, (), self._take, on_reset=self._reset, start="last_per_subject", whole_batches=False
+            )
+            async with asyncio.TaskGroup() as group:
+                following = group.create_task(follower.run(), name="follow-PROPOSALS")
+                while not self._is_stale:
+                    self._changed.clear()
+                    await follower.wait_ready()
+                    await self._offer_all()
+                    await self._changed.wait()
+                following.cancel()
+
+    async def _offer_all(self) -> None:
+        self._is_ready = True
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        for open_round in self.board:
+            if self.board.is_open(open_round):
+                self._offer(open_round)
+            if loop.time() - since > _YIELD_EVERY_S:
+                await asyncio.sleep(0)
+                since = loop.time()
+            if self._changed.is_set():
+                return  # read anew meanwhile, and offered then
+
+    def _reset(self, cause: ResetCause) -> None:
+        _log.warning("asks and proposals are read anew", stream=PROPOSALS, cause=cause.value)
+        self.board.clear()
+        self._buried.clear()
+        self._unready()
+        self._changed.set()
+
+    def _take(self, messages: Sequence[StoredMessage]) -> None:
+        for message in messages:
+            open_round = self.board.take(message)
+            if open_round is not None and self._is_ready:
+                self._offer(open_round)
+
+    def _offer(self, open_round: OpenRound) -> None:
+        for desk in self._desks:
+            desk.offer(open_round)
+        self.settle(open_round)
+
+    def _malformed(self, message: StoredMessage, error: ContractError) -> None:
+        self.bury(message, error.reason, error.field)
+
+    def bury(self, message: StoredMessage, cause: str, field: str | None) -> None:
+        """Put a message that cannot be handled aside, in stream DEAD; once, however often it is read."""
+        if message.sequence in self._buried:
+            return
+        if len(self._buried) >= _MOST_BURIED:
+            self._buried.clear()
+        self._buried.add(message.sequence)
+        _log.warning("message put aside", stream=message.stream, sequence=message.sequence, field=field, cause=cause)
+        write = asyncio.get_running_loop().create_task(self._store(message, cause, field))
+        self._writes.add(write)
+        write.add_done_callback(self._writes.discard)
+
+    async def _store(self, message: StoredMessage, cause: str, field: str | None) -> None:
+        try:
+            await DeadLetters(self._bus, DEAD_LETTER_SERVICE).store(message, cause, field)
+        except BusError as error:
+            _log.error("dead letter not stored", sequence=message.sequence, error=str(error))
