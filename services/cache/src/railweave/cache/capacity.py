@@ -170,14 +170,14 @@ def _too_much(
             numbers=numbers | {"needed_bytes": kind.scratch_bytes, "largest_scratch_bytes": largest_scratch},
             remedy=f"ask for at most {amount(largest_scratch)} of scratch on a node",
         )
-    largest = _largest_node(candidates)
+    sizes = _largest_node(candidates)
     lacking = ", ".join(f"{count} lack {_TOO_MUCH.get(check, check.name.lower())}" for check, count in failed.items())
     return Reason(
         code=ReasonCode.EXCEEDS_CLUSTER_CAPACITY,
         text=f"wants {wants}; of {len(candidates)} nodes {able} could hold one even when empty"
         + (f" ({lacking})" if lacking else "")
-        + (f"; the largest has {largest['largest_node_gpus']} GPUs" if worst is Check.GPUS else ""),
-        numbers=numbers | largest,
+        + (f"; the largest has {sizes['largest_node_gpus']} GPUs" if worst is Check.GPUS else ""),
+        numbers=numbers | sizes,
         remedy="ask for fewer nodes or fewer GPUs a node",
     )
 
