@@ -27,7 +27,7 @@ class Cluster(ClusterBuilder):
 
     def __init__(self, *, rails: int = 8, stride: int = 16) -> None:
         super().__init__()
-        vlans = tuple(
+        self._vlans = tuple(
             LeafVlan(
                 rail=Rail(rail),
                 vlan=VlanId(100 + rail),
@@ -37,7 +37,11 @@ class Cluster(ClusterBuilder):
             )
             for rail in range(rails)
         )
-        leaf = FabricLeaf(leaf=LeafName("leaf-1"), revision=1, island="island-1", pod="pod-1", vlans=vlans)
+
+    def fabric(self, name: str, **fields: Any) -> None:
+        """Where a node hangs; the leaf carries the VLANs of this cluster, whatever its nodes have."""
+        super().fabric(name, **fields)
+        leaf = FabricLeaf(leaf=LeafName("leaf-1"), revision=1, island="island-1", pod="pod-1", vlans=self._vlans)
         self.tell(leaf, "FABRIC")
 
     def hardware(self, name: str, **changes: Mapping[str, Any]) -> None:

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from railweave.contracts.fabric import FabricLeaf, LeafVlan
+from railweave.contracts.fabric import FabricLeaf
 from railweave.contracts.proposal import Ask, FabricProposal, NodesProposal
 from railweave.contracts.reasons import Lack, ReasonCode
-from railweave.contracts.types import LeafName, NodeName, Rail, VlanId
+from railweave.contracts.types import LeafName, NodeName
 from railweave.topology.propose import propose
 from railweave_testing.clusters import ClusterBuilder, ask
-
-
-def cluster_with_leaf(*leaves: str) -> ClusterBuilder:
-    cluster = ClusterBuilder()
-    vlans = tuple(
-        LeafVlan(rail=Rail(rail), vlan=VlanId(100 + rail), subnet=f"10.{rail}.0.0/16", gateway=f"10.{rail}.0.1")
-        for rail in range(2)
-    )
-    for leaf in leaves:
-        cluster.tell(FabricLeaf(leaf=LeafName(leaf), revision=1, island="i", pod="p", vlans=vlans), "FABRIC")
-    return cluster
 
 
 def proposed(cluster: ClusterBuilder, wanted: Ask, *names: str) -> FabricProposal:
@@ -30,7 +19,7 @@ def proposed(cluster: ClusterBuilder, wanted: Ask, *names: str) -> FabricProposa
 
 
 def test_rail_mode_needs_nothing_but_ports() -> None:
-    cluster = cluster_with_leaf("leaf-1")
+    cluster = ClusterBuilder()
     cluster.node("n1")
     cluster.node("n2")
     found = proposed(cluster, ask(workers=2, network={}), "n1", "n2")
@@ -39,7 +28,7 @@ def test_rail_mode_needs_nothing_but_ports() -> None:
 
 
 def test_a_node_that_is_not_in_the_inventory_is_named() -> None:
-    cluster = cluster_with_leaf("leaf-1")
+    cluster = ClusterBuilder()
     cluster.node("n1")
     cluster.node("n2", in_fabric=False)
     (reason,) = proposed(cluster, ask(workers=2, network={}), "n1", "n2").reasons
@@ -47,9 +36,10 @@ def test_a_node_that_is_not_in_the_inventory_is_named() -> None:
 
 
 def test_a_node_without_ports_or_on_a_leaf_without_vlans_is_named() -> None:
-    cluster = cluster_with_leaf("leaf-1")
+    cluster = ClusterBuilder()
     cluster.node("n1", rails=0)
     cluster.node("n2", leaf="leaf-9")
+    cluster.tell(FabricLeaf(leaf=LeafName("leaf-9"), revision=9, island="i", pod="p", vlans=()), "FABRIC")
     found = proposed(cluster, ask(workers=2, network={}), "n1", "n2")
     assert [reason.node for reason in found.reasons] == [None, "n1", "n2"]
     assert found.reasons[0].numbers == {"nodes": 2, "nodes_unknown": 2}
@@ -57,7 +47,7 @@ def test_a_node_without_ports_or_on_a_leaf_without_vlans_is_named() -> None:
 
 
 def test_nodes_of_different_islands_are_never_joined() -> None:
-    cluster = cluster_with_leaf("leaf-1")
+    cluster = ClusterBuilder()
     cluster.node("n1", island="a")
     cluster.node("n2", island="b")
     cluster.node("n3", island="b")
@@ -68,7 +58,7 @@ def test_nodes_of_different_islands_are_never_joined() -> None:
 
 
 def test_a_segment_is_refused_honestly_while_none_is_configured() -> None:
-    cluster = cluster_with_leaf("leaf-1")
+    cluster = ClusterBuilder()
     cluster.node("n1")
     found = proposed(cluster, ask(network={"isolation": "tenant"}), "n1")
     (reason,) = found.reasons
