@@ -9,7 +9,7 @@ import pytest
 from railweave.runtime.bus import Bus
 from railweave.runtime.errors import NotStored, OutcomeUnknown, StaleFence
 from railweave.runtime.local_servers import LocalNatsServer
-from railweave_testing.buses import connected, own_stream
+from railweave_testing.buses import connected, eventually, own_stream
 
 
 async def test_all_are_stored_in_order_and_the_last_sequence_is_given(bus: Bus) -> None:
@@ -99,5 +99,6 @@ async def test_broker_away_from_the_start_is_known_not_to_have_stored(fresh_nats
     async with connected(fresh_nats_server) as bus:
         stream = await own_stream(bus)
         await asyncio.to_thread(fresh_nats_server.kill)
+        await eventually(lambda: not bus.is_up)
         with pytest.raises(NotStored):
             await bus.append(stream.name, stream.messages(3), expected_last=0)

@@ -41,6 +41,7 @@ from railweave.runtime.writes import GuardedWrites, check_size, refusal
 __all__ = ["Bus", "BusObserver", "BusSettings", "ResetCause", "Stored", "StreamState"]
 
 _PIPELINE = 128
+_LEAST_TRY_S = 0.02
 _RETRY = BackoffPolicy(first_s=0.05, cap_s=1.0)
 
 
@@ -137,29 +138,31 @@ class Bus:
         deadline = loop.time() + deadline_s
         backoff = Backoff(_RETRY, self._rng)
         may_be_stored = False
-        while True:
-            left_s = max(deadline - loop.time(), 0.001)
+        why = ""
+        # No further try without time for its answer: it would only make a known outcome unknown.
+        while (left_s := deadline - loop.time()) > _LEAST_TRY_S or not why:
             try:
-                await self.connection.wait_up(left_s)
+                await self.connection.wait_up(max(left_s, 0.001))
                 reply = await self.replies.ask(
                     message.subject,
                     message.body,
-                    min(left_s, self.connection.settings.request_timeout_s),
+                    min(max(left_s, 0.001), self.connection.settings.request_timeout_s),
                     headers,
                 )
                 stored = self._acknowledged(reply)
                 if stored is not None:
                     return stored
+                why = "JetStream is not available"
             except PermissionRefused as refused:
                 raise PublishRefused(0, str(refused)) from None
             except BusUnavailable as lost:
+                why = str(lost)
                 may_be_stored = may_be_stored or lost.was_sent
-                if loop.time() >= deadline or (may_be_stored and message.msg_id is None):
-                    kind = OutcomeUnknown if may_be_stored else NotStored
-                    raise kind(f"{message.subject} ({message.msg_id or 'no id'}): {lost}") from None
-            if loop.time() >= deadline:
-                raise NotStored(f"{message.subject}: the stream was not available within {deadline_s:g} s")
+                if may_be_stored and message.msg_id is None:
+                    break
             await asyncio.sleep(min(backoff.next_s(), max(deadline - loop.time(), 0.0)))
+        kind = OutcomeUnknown if may_be_stored else NotStored
+        raise kind(f"{message.subject} ({message.msg_id or 'no id'}): {why}")
 
     @staticmethod
     def _acknowledged(reply: Msg) -> Stored | None:
