@@ -1,4 +1,6 @@
-"""Around the jobs service: a real nats-server, services that propose the first free thing, and agents that do as told."""
+"""Around the jobs service: a real nats-server, services that propose the first free thing, and agents that do as
+told.
+"""
 
 from __future__ import annotations
 

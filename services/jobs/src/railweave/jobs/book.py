@@ -89,6 +89,10 @@ class Book:
     """Reports that count only after settling."""
     freed: set[Lack] = field(default_factory=set)
     kept: Kept | None = None
+    asking: set[JobKey] = field(default_factory=set)
+    """Jobs whose round is being answered."""
+    backlog: list[tuple[tuple[int, datetime, JobKey], Job]] = field(default_factory=list)
+    """A heap of jobs never asked for, which wait for room among those being asked."""
     counts: Counts = field(default_factory=Counts)
     effects: list[Effect] = field(default_factory=list)
     ledger: Ledger = field(init=False)
@@ -163,6 +167,17 @@ class Book:
         """Emit the head alone."""
         job.stored = True
         return self.store(self.head_of(job), ttl_s=ttl_s)
+
+    def start_asking(self, job: Job) -> None:
+        """A round of the job is being answered."""
+        job.asking = True
+        job.asked_at = self.now
+        self.asking.add(job.key)
+
+    def stop_asking(self, job: Job) -> None:
+        """What is still said of its round changes nothing."""
+        job.asking = False
+        self.asking.discard(job.key)
 
     def rewrite_placements(self, job: Job, update: dict[str, object], nodes: Iterable[NodeName] | None = None) -> None:
         """Emit placements again with some fields changed; each is idempotent alone."""

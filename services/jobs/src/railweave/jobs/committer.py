@@ -162,5 +162,7 @@ class Committer:
         book = self.book
         while book.successors:
             lifecycle.begin(book, book.successors.pop(0))
+        if book.backlog:
+            rounds.ask_backlog(book)
         effects, book.effects = book.effects, []
         return effects

@@ -85,7 +85,7 @@ def finish_if_undone(book: Book, job: Job) -> None:
 
 def finish(book: Book, job: Job, state: JobState) -> None:
     """The end of a run: a tombstone that outlives every message about it."""
-    job.asking = False
+    book.stop_asking(job)
     job.commit = book.next_commit()
     book.enter(job, state)
     book.ledger.free(job.run, None)

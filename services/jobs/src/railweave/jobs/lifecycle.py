@@ -26,7 +26,7 @@ from railweave.jobs.book import Book
 from railweave.jobs.endings import finish, release, take_stray_undone, take_undone
 from railweave.jobs.events import identity
 from railweave.jobs.model import Ending, Job, StoredPlacement, Submission, seconds
-from railweave.jobs.rounds import answer_overdue, ask, deliver_start
+from railweave.jobs.rounds import answer_overdue, ask, ask_when_there_is_room, deliver_start
 
 
 def take_submitted(book: Book, spec: JobSpec, sequence: int, stored_at: datetime) -> None:
@@ -75,7 +75,7 @@ def begin(book: Book, start: Submission | Ending) -> None:
         return
     job = job_entered(book, Job(start.spec.run, start.spec, start.stored_at, unacked=[start.sequence]))
     book.finished.pop(job.key, None)
-    ask(book, job)
+    ask_when_there_is_room(book, job)
 
 
 def job_entered(book: Book, job: Job) -> Job:

@@ -22,7 +22,9 @@ from railweave.contracts.types import NodeName
 class CommitterConfig:
     """What a site may set; times in seconds."""
 
-    ask_timeout_s: float = 3.0
+    asks_at_once: int = 48
+    """Rounds that are answered at a time; further jobs wait for their turn, by priority and age."""
+    ask_timeout_s: float = 10.0
     """How long services may take to answer an ask before it is asked again."""
     asks_before_pending: int = 3
     """Unanswered asks in a row before the job is said to be pending."""

@@ -22,7 +22,11 @@ from railweave.runtime.cluster import WHOLE_GPU_MILLI, NodeState
 def waiting(book: Book) -> list[Job]:
     """Pending jobs that are not being asked, in queue order."""
     return sorted(
-        (job for job in book.jobs.values() if job.state is JobState.PENDING and not job.asking),
+        (
+            job
+            for job in book.jobs.values()
+            if job.state is JobState.PENDING and not job.asking and (job.round or job.retry_at is not None)
+        ),
         key=Job.queue_order,
     )
 
@@ -112,7 +116,10 @@ def to_wake(book: Book) -> Iterable[Job]:
     everyone = FreeCount(book)
     kept = _kept(book)
     others = FreeCount(book, kept.nodes) if kept.nodes else everyone
+    room = book.config.asks_at_once - len(book.asking)
     for job in waiting(book):
+        if len(due) >= room:
+            break
         if job.retry_at is not None and job.retry_at <= book.now:
             due.append(job)
         elif by_change < book.config.wake_at_once and book.freed and (not job.lacks or job.lacks & book.freed):

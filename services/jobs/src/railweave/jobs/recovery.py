@@ -235,11 +235,15 @@ def judge_orphans(book: Book) -> None:
                 end(book, job, (Reason(code=ReasonCode.SUPERSEDED, text=f"{run} runs under the same name"),))
                 continue
             book.ack_submitted(job)
+            book.stop_asking(job)
             del book.jobs[job.key]
             job = None
         if _is_over(book, job, orphan.placement):
             if job is None or job.run != run or node not in job.placements:
                 release_stray(book, StoredPlacement(orphan.placement, 0, 0))
+            elif job.state is JobState.RELEASING:
+                # Its node went on to a later round before the record was put back: it would refuse the old release.
+                book.rewrite_placements(job, {"state": PlacementState.RELEASING}, (node,))
         else:
             _adopt(book, job, orphan.placement)
 
@@ -298,7 +302,7 @@ def _take_round(book: Book, job: Job, placement: Placement) -> None:
     job.started = job.started or placement.started
     if not is_new:
         return
-    job.asking = False
+    book.stop_asking(job)
     job.round = int(placement.round)
     job.commit = placement.commit
     job.reasons, job.lacks, job.told = (), frozenset(), ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from datetime import datetime
 
 from railweave.contracts.desired import NodeMode
@@ -22,12 +23,11 @@ def ask(book: Book, job: Job) -> None:
     """Start the next round; while the book settles, later."""
     spec = book.spec_of(job)
     if book.settling_until is not None:
-        job.asking = False
+        book.stop_asking(job)
         job.retry_at = book.settling_until
         return
     job.round += 1
-    job.asking = True
-    job.asked_at = book.now
+    book.start_asking(job)
     job.retry_at = None
     job.proposals = {}
     book.counts.asks += 1
@@ -45,6 +45,26 @@ def ask(book: Book, job: Job) -> None:
         ),
         after_store=False,
     )
+
+
+def ask_when_there_is_room(book: Book, job: Job) -> None:
+    """Start a job's first round, or let it wait for its turn.
+
+    As many rounds are open at a time as services answer without falling behind: asking for everything at once would
+    only make every answer late, and late answers are asked for again.
+    """
+    if len(book.asking) < book.config.asks_at_once:
+        ask(book, job)
+    else:
+        heapq.heappush(book.backlog, (job.queue_order(), job))
+
+
+def ask_backlog(book: Book) -> None:
+    """Ask for jobs that waited for their turn, as far as there is room by now."""
+    while book.backlog and len(book.asking) < book.config.asks_at_once:
+        _, job = heapq.heappop(book.backlog)
+        if book.jobs.get(job.key) is job and job.state is JobState.PENDING and not job.round and not job.asking:
+            ask(book, job)
 
 
 def take_proposal(book: Book, proposal: Proposal) -> None:
@@ -103,7 +123,7 @@ def _commit(book: Book, job: Job) -> None:
 def _store_commit(
     book: Book, job: Job, commit: str, placements: tuple[Placement, ...], claims: tuple[Claim, ...]
 ) -> None:
-    job.asking = False
+    book.stop_asking(job)
     job.commit = commit
     job.conflicts = job.retries = 0
     job.reasons, job.lacks, job.told = (), frozenset(), ()
@@ -137,7 +157,7 @@ def deliver_start(book: Book, job: Job) -> None:
 
 def wait(book: Book, job: Job, reasons: tuple[Reason, ...], retry_at: datetime | None = None) -> None:
     """The job stays pending, with reasons; it is told and stored only where they are new."""
-    job.asking = False
+    book.stop_asking(job)
     job.reasons = reasons
     job.lacks = frozenset(lack for reason in reasons for lack in reason.lacks)
     job.retry_at = retry_at or pending.next_retry(book, job)
@@ -162,7 +182,7 @@ def wait(book: Book, job: Job, reasons: tuple[Reason, ...], retry_at: datetime |
 
 def reject(book: Book, job: Job, reasons: tuple[Reason, ...]) -> None:
     """The job can never run as asked."""
-    job.asking = False
+    book.stop_asking(job)
     job.reasons = reasons
     book.counts.rejected += 1
     book.publish(

@@ -14,7 +14,8 @@ class JobsSettings(Section):
     bootstrap: bool = Field(default=True, description="make streams and consumers that are missing")
     replicas: int = Field(default=1, ge=1, le=5, description="replicas of the streams it makes")
     lease_ttl_s: Seconds = Field(default=5.0, description="silence of the active instance that a standby bears")
-    ask_timeout_s: Seconds = Field(default=3.0, description="patience with a service that is asked for a proposal")
+    asks_at_once: int = Field(default=48, ge=1, le=10_000, description="rounds of proposals open at a time")
+    ask_timeout_s: Seconds = Field(default=10.0, description="patience with a service that is asked for a proposal")
     retry_pending_s: Seconds = Field(default=30.0, description="a waiting job is asked again at the latest after this")
     wake_at_once: int = Field(default=8, ge=1, le=1000, description="waiting jobs woken by one change")
     keep_nodes_after_s: Seconds = Field(default=20.0, description="freed nodes are kept for the first gang after this")
@@ -26,6 +27,7 @@ class JobsSettings(Section):
     def committer(self) -> CommitterConfig:
         """The committer's configuration."""
         return CommitterConfig(
+            asks_at_once=self.asks_at_once,
             ask_timeout_s=self.ask_timeout_s,
             retry_pending_s=self.retry_pending_s,
             wake_at_once=self.wake_at_once,
