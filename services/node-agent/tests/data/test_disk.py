@@ -17,7 +17,7 @@ from railweave.contracts.placement import PlacedDataset
 from railweave.node_agent.applier import Interrupted, Watch
 from railweave.node_agent.data import DataFailed, DiskSpace, JobSpace
 from railweave.node_agent.data import disk as disk_module
-from railweave.node_agent.data.fetching import FetchOptions
+from railweave.node_agent.data.fetching import Cancel, FetchOptions
 from railweave.node_agent.data.layout import content_digest, dataset_key, link_names, remove_tree
 
 ODD_NAMES = [
@@ -114,7 +114,7 @@ async def test_a_fetch_killed_at_any_moment_is_as_if_it_never_was(
         patched.setattr(DiskSpace, "_publish", die)
         patched.setattr(disk_module.layout, "remove_tree", lambda path: 0)
         with pytest.raises(Killed):
-            space._fetch(want(sources / "f"), threading.Event())
+            space._fetch(want(sources / "f"), Cancel())
     assert list((root / "tmp").iterdir())
     await space.close()
     again = await opened(root, sources)
@@ -281,7 +281,7 @@ async def test_one_who_leaves_does_not_stop_the_fetch_and_the_last_one_does(
 
     def slow(source: str, content: Path, budget: Any, options: Any) -> Any:
         begun.set()
-        while not go.is_set() and not budget._cancel.wait(0.01):
+        while not go.is_set() and not budget.cancel.wait(0.01):
             pass
         return real(source, content, budget, options)
 

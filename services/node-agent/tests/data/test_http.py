@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from railweave.node_agent.data.fetching import Budget, FetchCancelled, FetchOptions, fetch
+from railweave.node_agent.data.fetching import Budget, Cancel, FetchCancelled, FetchOptions, fetch
 from railweave.node_agent.data.model import DataFailed
 from railweave.runtime.backoff import BackoffPolicy
 
@@ -119,7 +120,7 @@ def get(source: Source, tmp_path: Path, *, limit: int = 1 << 20, tries: int = 4,
     content = tmp_path / "content"
     content.mkdir(exist_ok=True)
     options = FetchOptions(tries=tries, timeout_s=1.0, backoff=BackoffPolicy(first_s=0.001, cap_s=0.002))
-    budget = Budget("a@1", limit, cancel or threading.Event())
+    budget = Budget("a@1", limit, cancel or Cancel())
     (stored,) = fetch(source.url, content, budget, options)
     written = (content / stored.path).read_bytes()
     assert stored.sha256 == hashlib.sha256(written).hexdigest()
@@ -246,7 +247,7 @@ def test_a_redirect_to_a_file_is_not_followed(source: Source, tmp_path: Path) ->
 
 
 def test_nobody_wants_it_any_more(source: Source, tmp_path: Path) -> None:
-    cancel = threading.Event()
+    cancel = Cancel()
     cancel.set()
     with pytest.raises(FetchCancelled):
         get(source, tmp_path, cancel=cancel)
@@ -256,3 +257,24 @@ def test_nobody_listens(source: Source, tmp_path: Path) -> None:
     source.url = "http://127.0.0.1:9/x"
     with pytest.raises(DataFailed, match="times in a row"):
         get(source, tmp_path)
+
+
+def test_a_silent_server_does_not_hold_up_who_leaves(source: Source, tmp_path: Path) -> None:
+    hold = threading.Event()
+
+    def silent(handler: Any, state: Source) -> bool:
+        send(handler, state, cut=1000)
+        handler.wfile.flush()
+        hold.wait(20)
+        return True
+
+    source.misdeeds = [silent]
+    cancel = Cancel()
+    threading.Timer(0.2, cancel.set).start()
+    begun = time.monotonic()
+    content = tmp_path / "content"
+    content.mkdir()
+    with pytest.raises(FetchCancelled):
+        fetch(source.url, content, Budget("a@1", 1 << 20, cancel), FetchOptions(timeout_s=15.0))
+    assert time.monotonic() - begun < 5
+    hold.set()

@@ -91,14 +91,8 @@ class NodeAgent:
             self.refused_stale += 1
             return None
         entry = self.journal.entries.get(key)
-        if record.state is PlacementState.RELEASED and entry is None and known is None:
-            # A tombstone of what is not here. The stream keeps thousands of them, so the journal keeps only those that
-            # come as news.
-            self._over[key] = record.fence
-            if len(self._over) > BURIED_KEPT:
-                del self._over[next(iter(self._over))]
-            if not self._facts.sees_record or key in self.journal.buried:
-                return None
+        if record.state is PlacementState.RELEASED and entry is None and self._is_settled(record, known):
+            return None
         self._records[key] = record
         self._attempts.setdefault(key.job_key, set()).add(key)
         if is_stale(record, entry, self.journal.buried.get(key)):
@@ -106,6 +100,21 @@ class NodeAgent:
         if entry is None or record.state is not PlacementState.DESIRED:
             self._carrier.interrupt(key)
         return key.job_key
+
+    def _is_settled(self, record: Record, known: Record | None) -> bool:
+        """Takes in a tombstone of what is not here; whether there is nothing to do for it.
+
+        The stream keeps thousands of them, so the journal keeps only those that come as news.
+        """
+        key = record.key
+        self._over.pop(key, None)
+        self._over[key] = record.fence
+        if len(self._over) > BURIED_KEPT:
+            del self._over[next(iter(self._over))]
+        if key in self.journal.buried:
+            self._forget(key)
+            return True
+        return known is None and not self._facts.sees_record
 
     def record_lost(self) -> None:
         """What was told of the record is void: nothing is known until it is told again. Nothing is undone."""
@@ -149,7 +158,7 @@ class NodeAgent:
         """
         keys = sorted(self._attempts.get(job, ()))
         try:
-            while any([await self._settle(key, keys) for key in keys]):
+            while any([await self._settle(key, keys) for key in keys]) and len(keys) > 1:
                 if self.is_stopping:
                     return
             for key in keys:
@@ -241,11 +250,14 @@ class NodeAgent:
         record = self._records.get(key)
         if key in self.journal.entries or (record is not None and record.state is not PlacementState.RELEASED):
             return
+        if record is not None:
+            self._forget(key)
+
+    def _forget(self, key: EntryKey) -> None:
         self._records.pop(key, None)
         self._tries.pop(key, None)
         self._undo_steps.pop(key, None)
-        if record is not None:
-            self.speaker.forget(key)
+        self.speaker.forget(key)
         keys = self._attempts.get(key.job_key)
         if keys is not None:
             keys.discard(key)

@@ -96,7 +96,9 @@ class AgentSettings(Section):
     resync_s: Seconds = Field(default=60.0, description="seconds between full comparisons of what is and must be")
     inventory_s: Seconds = Field(default=5.0, description="seconds between looks at the devices of real nodes")
     heartbeat_s: Seconds = Field(default=5.0, description="seconds between heartbeats in Redis")
-    concurrency: int = Field(default=256, ge=1, description="jobs worked on at a time in this process")
+    concurrency: int = Field(
+        default=4096, ge=1, description="jobs worked on at a time; one that fetches waits in its place"
+    )
 
 
 register_section("agent", AgentSettings)

@@ -12,7 +12,6 @@ import errno
 import json
 import os
 import secrets
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,13 +23,14 @@ from railweave.contracts.placement import PlacedDataset
 from railweave.contracts.types import Bytes
 from railweave.node_agent.applier import Interrupted, Watch
 from railweave.node_agent.data import layout
-from railweave.node_agent.data.fetching import Budget, FetchCancelled, FetchOptions, fetch
+from railweave.node_agent.data.fetching import Budget, Cancel, FetchCancelled, FetchOptions, fetch
 from railweave.node_agent.data.model import Cached, DataFailed, JobSpace
 from railweave.node_agent.model import EntryKey
 
 T = TypeVar("T")
 
 _JOB = "job.json"
+_CLOSING_S = 2.0
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Flight:
     """A fetch under way, and how many wait for it."""
 
     coming: Cached
-    cancel: threading.Event = field(default_factory=threading.Event)
+    cancel: Cancel = field(default_factory=Cancel)
     waiters: int = 0
     task: asyncio.Task[Cached] | None = None
 
@@ -190,7 +190,7 @@ class DiskSpace:
         finally:
             del self._flights[want.dataset]
 
-    def _fetch(self, want: PlacedDataset, cancel: threading.Event) -> Cached:
+    def _fetch(self, want: PlacedDataset, cancel: Cancel) -> Cached:
         """Fetch, check, publish; in a thread. Nothing is left of what fails."""
         if cancel.is_set():
             raise FetchCancelled
@@ -345,7 +345,12 @@ class DiskSpace:
         tasks = [flight.task for flight in self._flights.values() if flight.task is not None]
         for flight in self._flights.values():
             flight.cancel.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            # One that is connecting to a dead host cannot be called back; it publishes nothing any more.
+            await asyncio.wait(tasks, timeout=_CLOSING_S)
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # told to whoever waited
         self._fetchers.shutdown(wait=False)
         self._disk.shutdown(wait=False)
 

@@ -14,6 +14,7 @@ import http.client
 import os
 import random
 import re
+import socket
 import ssl
 import stat
 import threading
@@ -51,18 +52,55 @@ class FetchOptions:
     tls: ssl.SSLContext | None = None
 
 
+class Cancel:
+    """Says to a thread that its fetch is not wanted any more, also while it waits for a silent server."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+
+    def set(self) -> None:
+        """Ask to stop; a connection that is being read ends now."""
+        self._event.set()
+        with self._lock:
+            if self._descriptor is not None:
+                # The descriptor stays the reader's: what is shut down is the connection behind it.
+                with socket.socket(fileno=os.dup(self._descriptor)) as connection, contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def is_set(self) -> bool:
+        """Whether asked to stop."""
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; whether asked to stop meanwhile."""
+        return self._event.wait(seconds)
+
+    @contextlib.contextmanager
+    def reading(self, descriptor: int) -> Iterator[None]:
+        """While inside, asking to stop shuts this connection down."""
+        with self._lock:
+            self._descriptor = descriptor
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._descriptor = None
+
+
 class Budget:
     """Counts bytes against what was claimed, and looks whether anybody still wants them."""
 
-    def __init__(self, dataset: str, limit: int, cancel: threading.Event) -> None:
+    def __init__(self, dataset: str, limit: int, cancel: Cancel) -> None:
         self._dataset = dataset
         self._limit = limit
-        self._cancel = cancel
+        self.cancel = cancel
         self.taken = 0
 
     def take(self, count: int) -> None:
         """Count bytes before they are written; raises DataFailed beyond the claim, FetchCancelled."""
-        if self._cancel.is_set():
+        if self.cancel.is_set():
             raise FetchCancelled
         self.taken += count
         if self.taken > self._limit:
@@ -74,7 +112,7 @@ class Budget:
 
     def pause(self, seconds: float) -> None:
         """Wait before another try; raises FetchCancelled."""
-        if self._cancel.wait(seconds):
+        if self.cancel.wait(seconds):
             raise FetchCancelled
 
 
@@ -238,7 +276,8 @@ class _HttpFetch:
             with refusal:
                 self._on_status(refusal, file)
             return
-        with contextlib.closing(response):
+        with contextlib.closing(response), self._budget.cancel.reading(response.fileno()):
+            self._budget.take(0)
             total = self._total(response, file)
             self._read(response, file)
         if total is not None and self._received != total:
