@@ -124,7 +124,7 @@ async def test_missing_right_is_told_as_such() -> None:
                 await jobs.submit(job)
             assert (await jobs.submit({**job, "cluster": "a"})).sequence == 1
         with pytest.raises(Unreachable, match=r"(?i)authorization"):
-            await JobPublisher(server.url, deadline_s=0.5, options={"user": "x", "password": "x"}).__aenter__()
+            await JobPublisher(server.url, deadline_s=3, options={"user": "x", "password": "x"}).__aenter__()
         await admin.close()
 
 

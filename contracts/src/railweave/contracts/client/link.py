@@ -147,7 +147,9 @@ class Link:
         return answer
 
     async def _note(self, error: Exception) -> None:
-        self._last_error = error
+        # A server that refuses us resets the connection, and some tries see only that: the reason is kept.
+        if "authorization" not in str(self._last_error).lower():
+            self._last_error = error
         found = _VIOLATION.search(str(error))
         if found:
             self._violations[found.group(1).lower()] = str(error)
