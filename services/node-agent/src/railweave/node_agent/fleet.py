@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from railweave.contracts import ContractError, StoredMessage, WireMessage
@@ -73,6 +74,7 @@ class Fleet:
         self._malformed: asyncio.Queue[tuple[StoredMessage, ContractError]] = asyncio.Queue(1000)
         self._lost: dict[str, asyncio.Event] = {PLACEMENTS: asyncio.Event(), NODES: asyncio.Event()}
         self._is_ready = False
+        self._placements: Follower | None = None
         self._runner: KeyedRunner[WorkKey, None] = KeyedRunner(
             self._work,
             concurrency=settings.concurrency,
@@ -100,6 +102,16 @@ class Fleet:
     def is_ready(self) -> bool:
         """What is stored has been read, and every node has said what it has."""
         return self._is_ready
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything that was told is not done and reported yet."""
+        return self._runner.busy_keys > 0
+
+    @property
+    def applied(self) -> int:
+        """The sequence of the record up to which everything was told to the agents."""
+        return self._placements.applied_sequence if self._placements is not None else 0
 
     async def say(self, message: WireMessage) -> bool:
         """Every agent's voice: store a message; whether it is stored."""
@@ -146,7 +158,7 @@ class Fleet:
     async def run(self, stop: asyncio.Event) -> None:
         """Be the agents until `stop` is set; then finish the steps at hand and undo nothing."""
         bus = self._on.bus
-        placements = self._follow(PLACEMENTS, ["rw.placement"], self._take_placements)
+        placements = self._placements = self._follow(PLACEMENTS, ["rw.placement"], self._take_placements)
         nodes = self._follow(NODES, ["rw.report", "rw.inventory"], self._take_own)
         bus.connection.on_connected.add(self._reconnected)
         async with asyncio.TaskGroup() as group, self._runner:
@@ -335,10 +347,11 @@ class Fleet:
             return
         lifetime_s = 3 * self._settings.heartbeat_s
         names = [str(built.agent.node) for built in self._agents.values()]
+        now = datetime.now(UTC).isoformat()
 
         def build(pipe: Pipeline) -> None:
             for name in names:
-                pipe.set(memory.key("beat", "node", name), "", px=int(lifetime_s * 1000))
+                pipe.set(memory.key("beat", "agent", name), now, px=int(lifetime_s * 1000))
 
         try:
             await memory.pipeline("beat", build)
