@@ -92,6 +92,16 @@ class Ledger:
         return stage
 
     @property
+    def waiting_for(self) -> str | None:
+        """What most jobs that wait now said last that they wait for."""
+        reasons = Counter(
+            record.waits_for
+            for record in self.records.values()
+            if record.stage is Stage.SUBMITTED and record.waits_for is not None
+        )
+        return reasons.most_common(1)[0][0] if reasons else None
+
+    @property
     def ended(self) -> int:
         """Jobs that hold nothing any more."""
         return self.stages[Stage.RELEASED] + self.stages[Stage.REJECTED]

@@ -55,9 +55,11 @@ async def _played(session: Session, trace: Trace, pace: Pace, held: Callable[[],
 def _progress(progress: Progress, elapsed_s: float) -> None:
     stages = progress.ledger.stages
     runs = stages[Stage.PLACED] + stages[Stage.PREPARED] + stages[Stage.ATTACHED]
+    reason = progress.ledger.waiting_for
+    waits = f" ({reason})" if reason else ""
     late = f", submitting {progress.behind_s:.1f} s late" if progress.behind_s > 0.5 else ""
     say(
         f"{elapsed_s:6.1f} s  submitted {progress.submitted:,} of {progress.to_submit:,}  waiting "
-        f"{stages[Stage.SUBMITTED]:,}  running {runs:,}  releasing {stages[Stage.RELEASING]:,}  released "
+        f"{stages[Stage.SUBMITTED]:,}{waits}  running {runs:,}  releasing {stages[Stage.RELEASING]:,}  released "
         f"{stages[Stage.RELEASED]:,}  rejected {stages[Stage.REJECTED]:,}{late}"
     )
