@@ -23,8 +23,10 @@ from railweave.node_agent.model import EntryState
 from railweave.node_agent.settings import AgentSettings, GpusSettings, SimulatedSettings
 from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.bus import Bus, BusSettings
-from railweave.runtime.local_servers import LocalNatsServer
+from railweave.runtime.local_servers import LocalNatsServer, LocalValkeyServer
 from railweave.runtime.metrics import Metrics
+from railweave.runtime.redis_store import WorkingMemory
+from railweave.runtime.settings import RedisSettings
 from railweave.runtime.streams import DEAD, NODES, PLACEMENTS
 
 NETNS = "/run/netns/w"
@@ -281,3 +283,38 @@ def test_the_settings_are_found_by_their_section(tmp_path: Path) -> None:
     section = load_settings(config=config, environ={}).section(AgentSettings)
     assert [str(name) for name in section.simulated.node_names()] == ["node-1", "node-2", "node-3"]
     assert section.nodes[0].gpus.count == 2
+
+
+async def test_heartbeats_say_which_nodes_are_alive_and_expire(
+    fresh_nats_server: LocalNatsServer, fresh_valkey_server: LocalValkeyServer
+) -> None:
+    metrics = Metrics(process_metrics=False)
+    memory = WorkingMemory(RedisSettings(url=fresh_valkey_server.url), metrics)
+    stop = asyncio.Event()
+    contact = asyncio.create_task(memory.run(stop))
+    assert await memory.wait_available(5)
+    async with await Bus.connect(BusSettings(servers=(fresh_nats_server.url,))) as bus:
+        await bootstrap(bus)
+        settings = _settings(3).model_copy(update={"heartbeat_s": 0.1})
+        fleet = Fleet(settings, Surroundings(bus, memory, Measures(metrics), random.Random(1)))
+        for name in settings.simulated.node_names():
+            fleet.add(await build_simulated(name, settings.simulated, voice=fleet.say, version="t", later=fleet.later))
+        running = asyncio.create_task(fleet.run(stop_agents := asyncio.Event()))
+        names = ["n1", "n2", "n3"]
+        async with asyncio.timeout(5):
+            while len(await memory.beats("agent", names)) < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        stop_agents.set()
+        await running
+        async with asyncio.timeout(5):
+            while await memory.beats("agent", names):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    stop.set()
+    await contact
+    await memory.close()
+
+
+async def test_a_node_named_twice_is_refused(fresh_nats_server: LocalNatsServer) -> None:
+    async with _plane(fresh_nats_server) as plane:
+        with pytest.raises(ValueError, match="named twice"):
+            plane.fleet.add(plane.built())

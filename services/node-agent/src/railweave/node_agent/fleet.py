@@ -84,8 +84,15 @@ class Fleet:
         )
 
     def add(self, built: Built) -> None:
-        """Take an agent in, before `run`."""
-        self._agents[encode_token(str(built.agent.node))] = built
+        """Take an agent in, before `run`.
+
+        Raises:
+            ValueError: there is one for that node already; two would undo each other's work.
+        """
+        token = encode_token(str(built.agent.node))
+        if token in self._agents:
+            raise ValueError(f"node {built.agent.node} is named twice in the agent's settings")
+        self._agents[token] = built
 
     @property
     def agents(self) -> Sequence[Built]:
