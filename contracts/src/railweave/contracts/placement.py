@@ -232,36 +232,35 @@ def placement_subject(placement: Placement) -> str:
 
 
 def claims_of(placement: Placement) -> Iterator[Claim]:
-    """Everything a placement takes, as (kind, key, amount).
+    """Everything a placement takes.
 
     A released placement takes nothing; a releasing one still takes everything, until its node reports it undone.
     """
+    for kind, key, amount in claim_terms(placement):
+        yield Claim.model_construct(kind=kind, key=key, amount=amount)
+
+
+def claim_terms(placement: Placement) -> Iterator[tuple[str, str, int | None]]:
+    """As `claims_of`, as bare (kind, key, amount): a ledger goes through them for every commit."""
     if placement.state is PlacementState.RELEASED:
         return
     node = placement.node
-    share = NODE_SHARE_WHOLE if placement.exclusive else 1
-    yield Claim.model_construct(kind=ClaimKind.NODE_SHARE, key=node, amount=share)
+    yield ClaimKind.NODE_SHARE, node, NODE_SHARE_WHOLE if placement.exclusive else 1
     for worker in placement.workers:
         for gpu in worker.gpus:
-            yield Claim.model_construct(
-                kind=ClaimKind.GPU_MILLI, key=f"{node}/{gpu.uuid}", amount=int(gpu.fraction_milli)
-            )
-        if worker.network is not None:
-            for interface in worker.network.interfaces:
-                yield Claim.model_construct(
-                    kind=ClaimKind.VF, key=f"{node}/{interface.pf}/{int(interface.vf)}", amount=None
-                )
-                yield Claim.model_construct(kind=ClaimKind.MAC, key=str(interface.mac), amount=None)
-                for address in interface.addresses:
-                    yield Claim.model_construct(kind=ClaimKind.ADDRESS, key=address.partition("/")[0], amount=None)
+            yield ClaimKind.GPU_MILLI, f"{node}/{gpu.uuid}", int(gpu.fraction_milli)
+        for interface in worker.network.interfaces if worker.network is not None else ():
+            yield ClaimKind.VF, f"{node}/{interface.pf}/{int(interface.vf)}", None
+            yield ClaimKind.MAC, interface.mac, None
+            for address in interface.addresses:
+                yield ClaimKind.ADDRESS, address.partition("/")[0], None
     for dataset in placement.datasets:
         if dataset.action == "fetch" and dataset.bytes:
-            yield Claim.model_construct(
-                kind=ClaimKind.CACHE_BYTES, key=f"{node}/{dataset.dataset}", amount=int(dataset.bytes)
-            )
+            yield ClaimKind.CACHE_BYTES, f"{node}/{dataset.dataset}", int(dataset.bytes)
     if placement.scratch is not None and placement.scratch.bytes:
-        yield Claim.model_construct(kind=ClaimKind.SCRATCH_BYTES, key=node, amount=int(placement.scratch.bytes))
-    yield from placement.claims
+        yield ClaimKind.SCRATCH_BYTES, node, int(placement.scratch.bytes)
+    for claim in placement.claims:
+        yield claim.kind, claim.key, claim.amount
 
 
 class JobState(StrEnum):

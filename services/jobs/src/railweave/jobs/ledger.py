@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 
 from railweave.contracts.identity import JobRun
 from railweave.contracts.inventory import CachedDataset, DatasetState
-from railweave.contracts.placement import NODE_SHARE_WHOLE, Claim, ClaimKind, Placement, claims_of
+from railweave.contracts.placement import NODE_SHARE_WHOLE, Claim, ClaimKind, Placement, claim_terms
 from railweave.contracts.reasons import Lack
 from railweave.contracts.types import NodeName
 from railweave.runtime.cluster import WHOLE_GPU_MILLI, ClusterState, Hold, hold_of
 
 ClaimKey = tuple[str, str]
+Term = tuple[str, str, int | None]
+"""A claim as (kind, key, amount); None is exclusive."""
 
 _LACK_OF_KIND: Mapping[str, Lack] = {
     ClaimKind.VF: Lack.VF,
@@ -60,7 +62,7 @@ class Ledger:
         self._state = state
         self._exclusive: dict[ClaimKey, JobRun] = {}
         self._amounts: dict[ClaimKey, dict[tuple[JobRun, NodeName | None], int]] = {}
-        self._held: dict[tuple[JobRun, NodeName | None], tuple[Claim, ...]] = {}
+        self._held: dict[tuple[JobRun, NodeName | None], tuple[Term, ...]] = {}
         self._holds: dict[NodeName, dict[JobRun, Hold]] = {}
 
     def conflicts(
@@ -80,18 +82,18 @@ class Ledger:
         wanted_exclusive: set[ClaimKey] = set()
         wanted_amounts: dict[ClaimKey, int] = {}
         found: list[Conflict] = []
-        for claim in self._all_claims(placements, job_claims):
-            key = (claim.kind, claim.key)
-            if claim.kind == ClaimKind.CACHE_BYTES:
+        for kind, name, amount in self._all_terms(placements, job_claims):
+            if kind == ClaimKind.CACHE_BYTES:
                 continue
-            if claim.amount is None:
+            key = (kind, name)
+            if amount is None:
                 holder = self._exclusive.get(key)
                 is_own = but_on is not None and holder == run
                 if (holder is not None and not is_own) or key in wanted_exclusive:
-                    found.append(Conflict(claim.kind, claim.key, 1, 0, (holder or run,)))
+                    found.append(Conflict(kind, name, 1, 0, (holder or run,)))
                 wanted_exclusive.add(key)
             else:
-                wanted_amounts[key] = wanted_amounts.get(key, 0) + claim.amount
+                wanted_amounts[key] = wanted_amounts.get(key, 0) + amount
         for key, needed in wanted_amounts.items():
             taken = {
                 holder: amount
@@ -109,13 +111,13 @@ class Ledger:
     def take(self, run: JobRun, placement: Placement, sequence: int) -> None:
         """Record what a stored placement holds; a placement written again replaces what it held before."""
         self.free(run, placement.node)
-        self._enter((run, placement.node), tuple(claims_of(placement)))
+        self._enter((run, placement.node), tuple(claim_terms(placement)))
         self._holds.setdefault(placement.node, {})[run] = hold_of(placement, sequence)
 
     def take_claims(self, run: JobRun, claims: tuple[Claim, ...]) -> None:
         """Record what a job holds as a whole."""
         self._leave((run, None))
-        self._enter((run, None), claims)
+        self._enter((run, None), tuple(_terms_of(claims)))
 
     def settle_evictions(self, run: JobRun, node: NodeName) -> None:
         """A node reported prepared: what this placement evicted is gone, and may come back for another job."""
@@ -152,20 +154,19 @@ class Ledger:
     def is_empty(self) -> bool:
         return not (self._exclusive or self._amounts or self._held or self._holds)
 
-    def _enter(self, holder: tuple[JobRun, NodeName | None], claims: tuple[Claim, ...]) -> None:
-        self._held[holder] = claims
-        for claim in claims:
-            key = (claim.kind, claim.key)
-            if claim.amount is None:
-                self._exclusive[key] = holder[0]
+    def _enter(self, holder: tuple[JobRun, NodeName | None], terms: tuple[Term, ...]) -> None:
+        self._held[holder] = terms
+        for kind, name, amount in terms:
+            if amount is None:
+                self._exclusive[kind, name] = holder[0]
             else:
-                taken = self._amounts.setdefault(key, {})
-                taken[holder] = taken.get(holder, 0) + claim.amount
+                taken = self._amounts.setdefault((kind, name), {})
+                taken[holder] = taken.get(holder, 0) + amount
 
     def _leave(self, holder: tuple[JobRun, NodeName | None]) -> None:
-        for claim in self._held.pop(holder, ()):
-            key = (claim.kind, claim.key)
-            if claim.amount is None:
+        for kind, name, amount in self._held.pop(holder, ()):
+            key = (kind, name)
+            if amount is None:
                 if self._exclusive.get(key) == holder[0]:
                     del self._exclusive[key]
             elif (taken := self._amounts.get(key)) is not None:
@@ -237,10 +238,14 @@ class Ledger:
             yield Conflict(ClaimKind.CACHE_BYTES, placement.node, needed, max(free, 0), holders)
 
     @staticmethod
-    def _all_claims(placements: Sequence[Placement], job_claims: Iterable[Claim]) -> Iterator[Claim]:
+    def _all_terms(placements: Sequence[Placement], job_claims: Iterable[Claim]) -> Iterator[Term]:
         for placement in placements:
-            yield from claims_of(placement)
-        yield from job_claims
+            yield from claim_terms(placement)
+        yield from _terms_of(job_claims)
+
+
+def _terms_of(claims: Iterable[Claim]) -> Iterator[Term]:
+    return ((claim.kind, claim.key, claim.amount) for claim in claims)
 
 
 def _is_ready(cached: CachedDataset | None) -> bool:

@@ -1,5 +1,6 @@
 """Rendering: from proposals, which carry ids, to placements, which carry everything a node needs. Pure.
 
+What goes in was checked at the edge, so models are built without being checked again: that was most of the time.
 A stale id (an inventory that changed since the proposal) is a reason for another round, never a guess.
 """
 
@@ -88,7 +89,7 @@ def render(
         plan = data.get(node, NodeData.model_construct(node=node, use=(), fetch={}, evict=()))
         scratch = sum(int(place.group.scratch_bytes) for place in spec.places() if place.slot == slot)
         placements.append(
-            Placement(
+            Placement.model_construct(
                 cluster=spec.cluster,
                 job=spec.job,
                 attempt=spec.attempt,
@@ -159,14 +160,14 @@ def _render_workers(
 
 
 def _worker(place: WorkerPlace, gpus: tuple[PlacedGpu, ...], network: WorkerNetwork | None) -> Worker:
-    return Worker(name=str(place.group.name), worker=place.worker, gpus=gpus, network=network)
+    return Worker.model_construct(name=str(place.group.name), worker=place.worker, gpus=gpus, network=network)
 
 
 def _gpu(node: NodeState, index: int, milli: int) -> PlacedGpu:
     found = _gpu_at(node, index)
     if found is None or not found.healthy:
         raise RenderError(_stale(node.name, f"GPU {index} of {node.name} is gone or not healthy"))
-    return PlacedGpu(
+    return PlacedGpu.model_construct(
         index=found.index,
         uuid=found.uuid,
         pci=found.pci,
@@ -194,7 +195,7 @@ def _network(
         segment=fabric.segment,
         vrf=f"Vrf-s{fabric.segment}" if fabric.segment is not None else None,
     )
-    return WorkerNetwork(vf_group=chosen.group, isolation=isolation, interfaces=tuple(interfaces))
+    return WorkerNetwork.model_construct(vf_group=chosen.group, isolation=isolation, interfaces=tuple(interfaces))
 
 
 def _interface(
@@ -215,7 +216,7 @@ def _interface(
     nth = seen.get(rail, 0)
     seen[rail] = nth + 1
     table = ROUTE_TABLE_BASE + rail + 256 * nth
-    return Interface(
+    return Interface.model_construct(
         name=InterfaceName(f"rail{rail}" if nth == 0 else f"rail{rail}x{nth}"),
         rail=pf.rail,
         pf=pf.pci,
@@ -232,7 +233,9 @@ def _interface(
         mtu=min(mtu, pf.mtu) if pf.mtu >= 1280 else mtu,
         addresses=addresses,
         gateways=gateways,
-        rules=tuple(Rule(priority=table, source=_host_route(address), table=table) for address in addresses),
+        rules=tuple(
+            Rule.model_construct(priority=table, source=_host_route(address), table=table) for address in addresses
+        ),
     )
 
 
