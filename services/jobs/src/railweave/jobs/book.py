@@ -6,7 +6,8 @@ cannot, the book is thrown away and folded anew from the record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -91,8 +92,10 @@ class Book:
     kept: Kept | None = None
     asking: set[JobKey] = field(default_factory=set)
     """Jobs whose round is being answered."""
-    backlog: list[tuple[tuple[int, datetime, JobKey], Job]] = field(default_factory=list)
+    backlog: list[tuple[tuple[int, datetime, JobKey], int, Job]] = field(default_factory=list)
     """A heap of jobs never asked for, which wait for room among those being asked."""
+    backlog_numbers: Iterator[int] = field(default_factory=itertools.count)
+    """Tell entries of the backlog apart that are equal in order: jobs have none."""
     counts: Counts = field(default_factory=Counts)
     effects: list[Effect] = field(default_factory=list)
     ledger: Ledger = field(init=False)
@@ -116,8 +119,21 @@ class Book:
     def ack(self, sequence: int) -> None:
         self.effects.append(Ack(sequence))
 
+    def ack_when_stored(self, job: Job, sequence: int) -> None:
+        """The job has taken in a message: it need not come again once a head says so."""
+        if job.stored:
+            self.ack(sequence)
+        elif sequence not in job.unacked:
+            job.unacked.append(sequence)
+
+    def ack_waiting(self, start: Submission | Ending) -> None:
+        """Nothing will come of a run that waited for its predecessor."""
+        self.ack(start.sequence)
+        for _, sequence in start.later if isinstance(start, Submission) else ():
+            self.ack(sequence)
+
     def ack_submitted(self, job: Job) -> None:
-        """The job's head is stored: its `submitted` need not come again."""
+        """The job's head is stored: what was said of it so far need not come again."""
         for sequence in job.unacked:
             self.ack(sequence)
         job.unacked.clear()

@@ -17,7 +17,7 @@ from railweave.contracts.job import JobEnded, JobStarted, JobSubmitted, JobUpdat
 from railweave.contracts.placement import EpochCause, Head, Placement
 from railweave.contracts.proposal import Proposal
 from railweave.contracts.reasons import Lack
-from railweave.jobs import lifecycle, pending, recovery, rounds
+from railweave.jobs import changes, lifecycle, pending, recovery, rounds
 from railweave.jobs.book import Book
 from railweave.jobs.model import CommitterConfig, Effect
 from railweave.runtime.cluster import ClusterState
@@ -130,9 +130,9 @@ class Committer:
             case JobSubmitted():
                 lifecycle.take_submitted(book, event.spec(), sequence, happened.stored_at)
             case JobUpdated():
-                lifecycle.take_updated(book, event, sequence)
+                changes.take_updated(book, event, sequence)
             case JobStarted():
-                lifecycle.take_started(book, event, sequence)
+                changes.take_started(book, event, sequence)
             case JobEnded():
                 lifecycle.take_ended(book, event, sequence, happened.stored_at)
 

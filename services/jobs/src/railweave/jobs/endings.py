@@ -72,7 +72,7 @@ def finish_if_undone(book: Book, job: Job) -> None:
         )
     )
     if requeue:
-        job.requeue = False
+        job.requeue = job.is_adopted = False
         job.reports = {}
         job.started, job.namespaces = False, ()
         job.retry_at = book.now

@@ -1,4 +1,4 @@
-"""A job's life as events move it: submitted, updated, started, reported, ended, overdue.
+"""A job's life as events move it: submitted, reported, ended, overdue.
 
 Whatever comes may come twice, late, or about a run that is over; what has no place in the job's state changes nothing.
 """
@@ -15,18 +15,17 @@ from railweave.contracts.job import (
     JobPrepared,
     JobReleased,
     JobSpec,
-    JobStarted,
-    JobUpdated,
     Outcome,
 )
 from railweave.contracts.placement import HOLDING_STATES, Fence, JobState, Placement, PlacementState
 from railweave.contracts.reasons import Lack, Reason, ReasonCode
 from railweave.contracts.types import NodeName
 from railweave.jobs.book import Book
+from railweave.jobs.changes import take_in
 from railweave.jobs.endings import finish, release, take_stray_undone, take_undone
 from railweave.jobs.events import identity
 from railweave.jobs.model import Ending, Job, StoredPlacement, Submission, seconds
-from railweave.jobs.rounds import answer_overdue, ask, ask_when_there_is_room, deliver_start
+from railweave.jobs.rounds import answer_overdue, ask_when_there_is_room
 
 
 def take_submitted(book: Book, spec: JobSpec, sequence: int, stored_at: datetime) -> None:
@@ -61,10 +60,7 @@ def _take_repeat(book: Book, job: Job, spec: JobSpec, sequence: int) -> None:
         # Adopted from journals after the record was lost: now its wishes are known again.
         job.spec = spec
         book.store_head(job)
-    if job.stored:
-        book.ack(sequence)
-    elif sequence not in job.unacked:
-        job.unacked.append(sequence)
+    book.ack_when_stored(job, sequence)
 
 
 def begin(book: Book, start: Submission | Ending) -> None:
@@ -75,6 +71,8 @@ def begin(book: Book, start: Submission | Ending) -> None:
         return
     job = job_entered(book, Job(start.spec.run, start.spec, start.stored_at, unacked=[start.sequence]))
     book.finished.pop(job.key, None)
+    for event, sequence in start.later:
+        take_in(book, job, event, sequence)
     ask_when_there_is_room(book, job)
 
 
@@ -91,7 +89,7 @@ def succeed(book: Book, job: Job, start: Submission | Ending) -> None:
         if start.stored_at <= waiting.stored_at:
             book.ack(start.sequence)
             return
-        book.ack(waiting.sequence)
+        book.ack_waiting(waiting)
     job.successor = start
     newer = start.spec.run if isinstance(start, Submission) else start.run
     reason = Reason(code=ReasonCode.SUPERSEDED, text=f"{newer} (uid {newer.uid}) was submitted under the same name")
@@ -111,37 +109,6 @@ def end(book: Book, job: Job, reasons: tuple[Reason, ...], *, requeue: bool = Fa
         )
     )
     finish(book, job, JobState.RELEASED)
-
-
-def take_updated(book: Book, event: JobUpdated, sequence: int) -> None:
-    """The scheduler changed something of a run."""
-    job = book.jobs.get(event.key)
-    if job is not None and job.run == event.run and job.spec is not None and event.revision > job.updated_revision:
-        changes: dict[str, object] = {
-            name: value for name in ("priority", "nodes", "time_limit_s") if (value := getattr(event, name)) is not None
-        }
-        job.spec = job.spec.model_copy(update=changes)
-        job.updated_revision = event.revision
-        if job.state is JobState.PENDING:
-            ask(book, job)
-        if job.stored:
-            book.store_head(job)
-    book.ack(sequence)
-
-
-def take_started(book: Book, event: JobStarted, sequence: int) -> None:
-    """The scheduler let the workers start. It may say so before they are prepared: they attach when they are."""
-    job = book.jobs.get(event.key)
-    if job is not None and job.run == event.run and not job.started and job.state is not JobState.RELEASING:
-        job.started = True
-        job.namespaces = event.workers
-        if job.state is JobState.PREPARED:
-            book.enter(job, JobState.STARTED)
-        if job.stored:
-            book.store_head(job)
-        if job.placements:
-            deliver_start(book, job)
-    book.ack(sequence)
 
 
 def take_ended(book: Book, event: JobEnded, sequence: int, stored_at: datetime) -> None:
@@ -165,7 +132,7 @@ def take_ended(book: Book, event: JobEnded, sequence: int, stored_at: datetime) 
     successor = job.successor
     if isinstance(successor, Submission) and successor.spec.run == event.run:
         # Its predecessor is still being undone; nothing of it ever began.
-        book.ack(successor.sequence)
+        book.ack_waiting(successor)
         job.successor = ending
     elif stored_at > job.submitted_at and not _is_older(event, job):
         succeed(book, job, ending)
@@ -290,8 +257,7 @@ def _take_failure(book: Book, job: Job, report: Report) -> None:
     job.exclude.add(report.node)
     reason = Reason(code=code, text=text, node=report.node, remedy=f"railweave node {report.node} --journal")
     # Until the workers run, another node will do; afterwards the scheduler has to start them again.
-    may_retry = not job.started and job.spec is not None and job.spec.nodes.node_list is None
-    release(book, job, (reason,), requeue=may_retry)
+    release(book, job, (reason,), requeue=job.may_move)
 
 
 def _take_undone(book: Book, job: Job, report: Report, held: StoredPlacement) -> None:
@@ -320,7 +286,7 @@ def take_node(book: Book, desired: NodeDesired) -> None:
             take_stray_undone(book, stray)
         for job in [job for job in book.jobs.values() if desired.node in job.placements]:
             job.exclude.add(desired.node)
-            end(book, job, (reason,), requeue=job.spec is not None and job.spec.nodes.node_list is None)
+            end(book, job, (reason,), requeue=job.may_move)
             take_undone(book, job, desired.node)
 
 
@@ -354,7 +320,7 @@ def _check_deadline(book: Book, job: Job, since: JobState, wanted: ReportState) 
         )
         for node in late[:8]
     )
-    retry = job.spec.on_deadline == "retry" and not job.started and job.spec.nodes.node_list is None
+    retry = job.spec.on_deadline == "retry" and job.may_move
     if retry:
         job.exclude.update(late)
     release(book, job, reasons, requeue=retry)

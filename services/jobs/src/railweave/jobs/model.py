@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from railweave.contracts.envelope import Event
 from railweave.contracts.identity import JobKey, JobRun
 from railweave.contracts.inventory import ReportState
-from railweave.contracts.job import JobSpec, Outcome, StartedWorker
+from railweave.contracts.job import JobSpec, JobStarted, JobUpdated, Outcome, StartedWorker
 from railweave.contracts.placement import Claim, JobState, Placement
 from railweave.contracts.proposal import Concern, Proposal
 from railweave.contracts.reasons import Lack, Reason
@@ -91,7 +91,7 @@ class Job:
     told: tuple[str, ...] = ()
     """Reason codes the stored head and the last `pending` carry."""
     unacked: list[int] = field(default_factory=list)
-    """JOBS sequences of `submitted` that are acked when the head is stored."""
+    """JOBS sequences of what was said of it so far, acked when the head is stored."""
     successor: Submission | Ending | None = None
     """A newer run under the same name, which waits for this one to be released."""
     retry_at: datetime | None = None
@@ -113,6 +113,11 @@ class Job:
     def slot_count(self) -> int:
         return self.spec.slot_count if self.spec is not None else len(self.placements)
 
+    @property
+    def may_move(self) -> bool:
+        """Whether other nodes would do: its workers do not run yet, and Railweave chose the nodes."""
+        return not self.started and self.spec is not None and self.spec.nodes.node_list is None
+
     def queue_order(self) -> tuple[int, datetime, JobKey]:
         """Higher priority first, then the older."""
         return (-self.priority, self.submitted_at, self.key)
@@ -125,6 +130,8 @@ class Submission:
     spec: JobSpec
     sequence: int
     stored_at: datetime
+    later: tuple[tuple[JobUpdated | JobStarted, int], ...] = ()
+    """What was said of this run, with sequences, while it waited for its predecessor to be released."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,13 +56,13 @@ def ask_when_there_is_room(book: Book, job: Job) -> None:
     if len(book.asking) < book.config.asks_at_once:
         ask(book, job)
     else:
-        heapq.heappush(book.backlog, (job.queue_order(), job))
+        heapq.heappush(book.backlog, (job.queue_order(), next(book.backlog_numbers), job))
 
 
 def ask_backlog(book: Book) -> None:
     """Ask for jobs that waited for their turn, as far as there is room by now."""
     while book.backlog and len(book.asking) < book.config.asks_at_once:
-        _, job = heapq.heappop(book.backlog)
+        *_, job = heapq.heappop(book.backlog)
         if book.jobs.get(job.key) is job and job.state is JobState.PENDING and not job.round and not job.asking:
             ask(book, job)
 
@@ -75,6 +75,7 @@ def take_proposal(book: Book, proposal: Proposal) -> None:
     job.proposals[proposal.CONCERN] = proposal
     spec = book.spec_of(job)
     if proposal.reasons:
+        job.unanswered = 0
         # One no is enough: what the others would give is not waited for.
         if proposal.never:
             reject(book, job, proposal.reasons)
