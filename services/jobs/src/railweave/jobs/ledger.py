@@ -32,6 +32,17 @@ _LACK_OF_KIND: Mapping[str, Lack] = {
     ClaimKind.TENANT_GPU_MILLI: Lack.QUOTA,
 }
 
+_ADDED_UP = frozenset(
+    {
+        ClaimKind.GPU_MILLI,
+        ClaimKind.NODE_SHARE,
+        ClaimKind.SCRATCH_BYTES,
+        ClaimKind.CACHE_BYTES,
+        ClaimKind.TENANT_GPU_MILLI,
+    }
+)
+"""Kinds whose amounts share a capacity. One that this version does not know is exclusive, whatever its amount."""
+
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
@@ -86,7 +97,7 @@ class Ledger:
             if kind == ClaimKind.CACHE_BYTES:
                 continue
             key = (kind, name)
-            if amount is None:
+            if amount is None or kind not in _ADDED_UP:
                 holder = self._exclusive.get(key)
                 is_own = but_on is not None and holder == run
                 if (holder is not None and not is_own) or key in wanted_exclusive:
@@ -157,7 +168,7 @@ class Ledger:
     def _enter(self, holder: tuple[JobRun, NodeName | None], terms: tuple[Term, ...]) -> None:
         self._held[holder] = terms
         for kind, name, amount in terms:
-            if amount is None:
+            if amount is None or kind not in _ADDED_UP:
                 self._exclusive[kind, name] = holder[0]
             else:
                 taken = self._amounts.setdefault((kind, name), {})
@@ -166,7 +177,7 @@ class Ledger:
     def _leave(self, holder: tuple[JobRun, NodeName | None]) -> None:
         for kind, name, amount in self._held.pop(holder, ()):
             key = (kind, name)
-            if amount is None:
+            if amount is None or kind not in _ADDED_UP:
                 if self._exclusive.get(key) == holder[0]:
                     del self._exclusive[key]
             elif (taken := self._amounts.get(key)) is not None:
@@ -188,8 +199,7 @@ class Ledger:
                 limit = tenant.quota.gpus.limit if tenant is not None else None
                 return limit * WHOLE_GPU_MILLI if limit is not None else 2**62
             case _:
-                # A kind this version does not know cannot be added up: it is exclusive (design, section 5).
-                return 1 if (kind, key) not in self._amounts else 0
+                return 0
 
     def _dataset_conflicts(self, run: JobRun, placement: Placement) -> Iterator[Conflict]:
         """Datasets: what is used is there or on its way, what is evicted nobody uses, what is fetched fits."""
@@ -210,7 +220,10 @@ class Ledger:
                 yield Conflict("dataset", f"{node}/{name}", 1, 0, (evicted_by[name],))
             elif item.action == "use" and name not in fetched and not _is_ready(on_disk.get(name)):
                 yield Conflict("dataset", f"{node}/{name}", 1, 0, ())
+        used = {item.dataset for item in placement.datasets if item.action == "use"}
         for name in evict:
+            if name in used:
+                yield Conflict("dataset", f"{node}/{name}", 1, 0, (run,))
             users = tuple(holder for holder, hold in others.items() if name in hold.use)
             if users:
                 yield Conflict("dataset", f"{node}/{name}", 1, 0, users)
