@@ -135,15 +135,16 @@ def test_what_was_given_back_is_no_conflict(
     assert not book.conflicts(run_of("b"), [placement("b", **wanted)])
 
 
+OTHERS = {"address": "10.0.0.8/24", "mac": "02:00:00:00:00:04"}
 FITS = [
-    ("another VF", {"vfs": [1]}, {"vfs": [2], "address": "10.0.0.8/24", "mac": "02:00:00:00:00:04"}),
+    ("another VF", {"vfs": [1]}, {"vfs": [2], **OTHERS}),
     ("the rest of a GPU", {"gpus": {"GPU-a": 600}}, {"gpus": {"GPU-a": 400}}),
     ("the rest of the scratch space", {"scratch": 60}, {"scratch": 40}),
     ("the rest of the cache space", {"fetch": {"c4": 60}}, {"fetch": {"pile": 40}}),
     ("the same dataset", {"fetch": {"c4": 60}}, {"fetch": {"c4": 60}}),
     ("a dataset that is on its way", {"fetch": {"c4": 60}}, {"use": ["c4"]}),
     ("a shared node", {}, {}),
-    ("the same VF index elsewhere", {"vfs": [1]}, {"node": "n1", "vfs": [1], "address": "10.0.0.8/24", "mac": "02:00:00:00:00:04"}),
+    ("the same VF index elsewhere", {"vfs": [1]}, {"node": "n1", "vfs": [1], **OTHERS}),
 ]  # fmt: skip
 
 
