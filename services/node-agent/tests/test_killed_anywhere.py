@@ -161,6 +161,32 @@ async def _kernel_life(rig: Any, world: Any, make: Any, netns: str) -> None:
         await rig.tell(placement, sequence=sequence)
 
 
+async def test_two_workers_of_a_job_on_one_node_each_have_their_rails(
+    new_rig: Any, make: Any, memory_world: Any
+) -> None:
+    # Every real node refused them: "name rail0 is also that of r0v0".
+    world = memory_world
+    driver = world.driver()
+    await driver.provision(2)
+    paths = [world.netns(f"w{rank}") for rank in range(2)]
+    before = world.picture()
+    rig = new_rig(driver=driver)
+    await rig.start()
+    bare = [make.worker(rank, vf=rank, gpus=()) for rank in range(2)]
+    await rig.tell(make.placement(workers=bare))
+    assert rig.last().state == "prepared"
+    placed = [make.worker(rank, vf=rank, gpus=(), netns=paths[rank]) for rank in range(2)]
+    await rig.tell(make.placement(workers=placed, started=True))
+    assert rig.last().state == "attached"
+    for rank in range(2):
+        with world.kernel.open(paths[rank]) as inside:
+            names = sorted(link.name for link in inside.links() if link.name != "lo")
+        assert names == ["rail0", "rail1"]
+    await rig.tell(make.placement(state="releasing"))
+    assert rig.leftovers() == {}
+    assert world.picture() == before
+
+
 async def test_killed_at_each_action_of_the_kernel(new_rig: Any, make: Any, memory_world: Any) -> None:
     world = memory_world
     driver = world.driver()

@@ -58,9 +58,10 @@ class NetworkApplier:
         try:
             async with self._one_at_a_time:
                 if phase is Phase.PREPARE and not held:
-                    # Nothing is in a namespace yet: one look for all workers.
-                    wants = tuple(want for of_worker in workers.values() for want in of_worker)
-                    return (WorkerObserved(-1, wants, await self.driver.observe(wants)),)
+                    # Nothing is in a namespace yet: one look for all workers. Planned worker by worker all the same:
+                    # names and tables are of a worker's namespace, and every worker has a `rail0`.
+                    seen = await self.driver.observe([want for wants in workers.values() for want in wants])
+                    return tuple(WorkerObserved(rank, wants, seen) for rank, wants in workers.items())
                 for rank, wants in workers.items():
                     netns = next((held[want.key] for want in wants if want.key in held), None)
                     if netns is None and phase is Phase.ATTACH:
@@ -83,6 +84,9 @@ class NetworkApplier:
 
     def plan(self, work: Work, phase: Phase, observed: Sequence[WorkerObserved]) -> Sequence[Step]:
         """The steps of all workers."""
+        keys = [want.key for worker in observed for want in worker.wants]
+        if len(set(keys)) < len(keys):
+            raise CannotDo(f"{phase} network", "NetworkRefused", "two workers are given the same VF")
         plan = self.driver.plan_prepare if phase is Phase.PREPARE else self.driver.plan_attach
         steps: list[Step] = []
         for worker in observed:
