@@ -13,12 +13,18 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from railweave.contracts import Event, encode_event
+from railweave.contracts import Event, encode_event, envelope
 from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.local_servers import LocalNatsServer
 from railweave_testing.buses import connected, eventually
 
 _number = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What these tests encode must be read from its bytes, not from memory."""
+    monkeypatch.setattr(envelope.memo, "most_bytes", 0)
 
 
 class Railweave:

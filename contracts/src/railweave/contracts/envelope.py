@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import from_json
 
 from railweave.contracts.errors import ContractError
+from railweave.contracts.memo import Known, Memo
 from railweave.contracts.types import Document, UtcTime
 from railweave.contracts.wire import CONTENT_TYPE, StoredMessage, WireMessage
 
@@ -71,6 +72,9 @@ class Frame(BaseModel):
     data: Event
 
 
+memo: Memo[Event] = Memo()
+"""Events said or read by this process of late."""
+
 _types: dict[str, type[Event]] = {}
 _frames: dict[str, type[Frame]] = {}
 
@@ -116,13 +120,14 @@ def encode_event(
     Raises:
         ContractError: it is longer than a message may be.
     """
-    event_id, type_name = event.event_id(), event.TYPE
+    event_id, type_name, subject, source = event.event_id(), event.TYPE, event.subject(), event.source()
+    said_at = time or datetime.now(UTC)
     frame = frame_of(type_name).model_construct(
         specversion="1.0",
         type=type_name,
-        source=event.source(),
+        source=source,
         id=event_id,
-        time=time or datetime.now(UTC),
+        time=said_at,
         traceparent=traceparent,
         data=event,
     )
@@ -133,7 +138,8 @@ def encode_event(
         headers["Nats-TTL"] = f"{ttl_s}s"
     body = frame.__pydantic_serializer__.to_json(frame, exclude_defaults=False, exclude_none=True)
     _check_length(body)
-    return WireMessage(event.subject(), body, headers, event_id)
+    memo.put(body, Known(subject, event_id, source, said_at, traceparent, event))
+    return WireMessage(subject, body, headers, event_id)
 
 
 def decode_event(message: StoredMessage | WireMessage) -> Envelope[Event]:
@@ -142,6 +148,15 @@ def decode_event(message: StoredMessage | WireMessage) -> Envelope[Event]:
     Raises:
         ContractError: names the field that is wrong; the message changes nothing.
     """
+    known = memo.get(message.body, message.subject)
+    if known is None:
+        known = _checked(message)
+        memo.put(message.body, known)
+    traceparent = message.headers.get("traceparent") or known.traceparent
+    return Envelope(known.id, known.source, known.time, traceparent, known.data)
+
+
+def _checked(message: StoredMessage | WireMessage) -> Known[Event]:
     _check_length(message.body)
     type_name = message.headers.get("ce-type") or _type_in(message.body)
     try:
@@ -151,8 +166,7 @@ def decode_event(message: StoredMessage | WireMessage) -> Envelope[Event]:
     data = frame.data
     if data.subject() != message.subject:
         raise ContractError("subject", f"the body belongs to {data.subject()!r}, it came on {message.subject!r}")
-    traceparent = message.headers.get("traceparent") or frame.traceparent
-    return Envelope(frame.id, frame.source, frame.time, traceparent, data)
+    return Known(message.subject, frame.id, frame.source, frame.time, frame.traceparent, data)
 
 
 def decode_as(event_type: type[E], message: StoredMessage | WireMessage) -> Envelope[E]:

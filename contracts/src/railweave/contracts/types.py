@@ -10,7 +10,7 @@ import ipaddress
 import re
 from datetime import UTC, datetime
 from socket import AF_INET, inet_ntop, inet_pton
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -30,6 +30,29 @@ class Document(BaseModel):
     """Base of everything that is written as JSON: immutable, strict (no `"8"` for 8), unknown fields ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", use_attribute_docstrings=True)
+
+
+B = TypeVar("B", bound=BaseModel)
+
+_defaults: dict[type[BaseModel], dict[str, Any]] = {}
+
+
+def build(model: type[B], **fields: Any) -> B:
+    """Return a model of values that are right already: made by this program out of checked ones.
+
+    As `model_construct`, without aliases and extras, in a quarter of its time: rendering a commit makes hundreds.
+    """
+    defaults = _defaults.get(model)
+    if defaults is None:
+        infos = model.model_fields.items()
+        defaults = {name: info.get_default(call_default_factory=True) for name, info in infos if not info.is_required()}
+        _defaults[model] = defaults
+    made = model.__new__(model)
+    object.__setattr__(made, "__dict__", defaults | fields)
+    object.__setattr__(made, "__pydantic_fields_set__", set(fields))
+    object.__setattr__(made, "__pydantic_extra__", None)
+    object.__setattr__(made, "__pydantic_private__", None)
+    return made
 
 
 class Text(str):

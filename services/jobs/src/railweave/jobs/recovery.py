@@ -28,8 +28,10 @@ from railweave.jobs.endings import finish_if_undone, release_stray, roll_release
 from railweave.jobs.events import event_of
 from railweave.jobs.lifecycle import end, job_entered, take_report
 from railweave.jobs.model import Finished, Job, StoredPlacement, seconds
-from railweave.jobs.rounds import deliver_start
+from railweave.jobs.rounds import deliver_start, job_claims
 
+_SETTLING_GRACES = 10
+"""Graces of an orphan that a cluster waits for orphans nobody can judge."""
 REPEAT_WINDOW_S = 600.0
 """The duplicate window of JOBS: within it an event published again is dropped by its id."""
 
@@ -155,8 +157,14 @@ def settle(book: Book) -> None:
 
 
 def end_settling(book: Book) -> None:
-    """After the wait: what nodes said meanwhile of placements they undid counts now."""
-    if book.settling_until is None or book.now < book.settling_until or book.orphans:
+    """After the wait: what nodes said meanwhile of placements they undid counts now.
+
+    Orphans that cannot be judged (two journals hold the same) do not keep the cluster waiting: their agents refuse
+    whoever is placed where they are.
+    """
+    if book.settling_until is None or book.now < book.settling_until:
+        return
+    if book.orphans and book.now < book.settling_until + seconds(book.config.orphan_grace_s * _SETTLING_GRACES):
         return
     book.settling_until = None
     reports, book.deferred = book.deferred, []
@@ -167,7 +175,8 @@ def end_settling(book: Book) -> None:
 def take_snapshot(book: Book, snapshot: SchedulerSnapshot, stored_at: datetime) -> None:
     """A scheduler's full list. What it lacks is released after a grace period."""
     seen = book.snapshots.get(snapshot.cluster)
-    if seen is not None and snapshot.number < seen.number and stored_at <= seen.stored_at:
+    # A scheduler may begin to count anew: an older number counts where the list itself is younger.
+    if seen is not None and snapshot.number < seen.number and snapshot.taken_at <= seen.taken_at:
         return
     live = frozenset(snapshot.live)
     book.snapshots[snapshot.cluster] = SnapshotSeen(snapshot.number, stored_at, snapshot.taken_at, live)
@@ -272,8 +281,9 @@ def _is_unlisted(book: Book, placement: Placement) -> bool:
 def _adopt(book: Book, job: Job | None, placement: Placement) -> None:
     """Take into the record what a node holds, as it holds it."""
     run, node = placement.run, placement.node
-    others = book.ledger.conflicts(run, (placement.model_copy(update={"datasets": (), "evict": ()}),), but_on=node)
-    if others:
+    # Data and scratch space are on its disk, however much the disk has: only what another holds is in the way.
+    bare = placement.model_copy(update={"datasets": (), "evict": (), "scratch": None})
+    if book.ledger.conflicts(run, (bare,), but_on=node):
         # Somebody was given the same since. What runs is the truth of the kernel, but two cannot hold it: the agent
         # that has it refuses the newcomer, and the newcomer is proposed elsewhere. Judge this one again then.
         book.orphans[run, node] = Orphan(placement, book.now)
@@ -287,6 +297,8 @@ def _adopt(book: Book, job: Job | None, placement: Placement) -> None:
     adopted = placement.model_copy(update={"state": PlacementState.DESIRED, "epoch": book.epoch})
     job.placements[node] = StoredPlacement(adopted, 0, 0)
     job.placements = dict(sorted(job.placements.items(), key=lambda item: item[1].placement.node_rank))
+    job.claims = job_claims(tuple(held.placement for held in job.placements.values()))
+    book.ledger.take_claims(run, job.claims)
     sequence = book.store(adopted, book.head_of(job), atomic=True)
     job.stored = True
     job.placements[node] = StoredPlacement(adopted, sequence, sequence)

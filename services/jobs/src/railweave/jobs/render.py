@@ -42,7 +42,7 @@ from railweave.contracts.proposal import (
     WorkerVfs,
 )
 from railweave.contracts.reasons import Lack, Reason, ReasonCode
-from railweave.contracts.types import Bytes, InterfaceName, Mib, Milli, NodeName, Round
+from railweave.contracts.types import Bytes, InterfaceName, Mib, Milli, NodeName, Round, build
 from railweave.runtime.cluster import ClusterState, NodeState
 
 RENDEZVOUS_PORT = 29500
@@ -83,13 +83,16 @@ def render(
     workers = _render_workers(spec, nodes, proposals, state)
     rendezvous = _rendezvous(workers)
     data = _data_by_node(proposals)
+    scratch = [0] * len(nodes)
+    for place in spec.places():
+        scratch[place.slot] += int(place.group.scratch_bytes)
     placements = []
     for slot, node in enumerate(nodes):
         mine = tuple(_with_env(worker, slot, len(nodes), rendezvous) for worker in workers[slot])
-        plan = data.get(node, NodeData.model_construct(node=node, use=(), fetch={}, evict=()))
-        scratch = sum(int(place.group.scratch_bytes) for place in spec.places() if place.slot == slot)
+        plan = data.get(node, NodeData(node=node))
         placements.append(
-            Placement.model_construct(
+            build(
+                Placement,
                 cluster=spec.cluster,
                 job=spec.job,
                 attempt=spec.attempt,
@@ -110,7 +113,7 @@ def render(
                 workers=mine,
                 datasets=_datasets(spec, plan, state),
                 evict=plan.evict,
-                scratch=Scratch(bytes=Bytes(scratch)) if scratch else None,
+                scratch=Scratch(bytes=Bytes(scratch[slot])) if scratch[slot] else None,
             )
         )
     return tuple(placements)
@@ -160,14 +163,15 @@ def _render_workers(
 
 
 def _worker(place: WorkerPlace, gpus: tuple[PlacedGpu, ...], network: WorkerNetwork | None) -> Worker:
-    return Worker.model_construct(name=str(place.group.name), worker=place.worker, gpus=gpus, network=network)
+    return build(Worker, name=str(place.group.name), worker=place.worker, gpus=gpus, network=network)
 
 
 def _gpu(node: NodeState, index: int, milli: int) -> PlacedGpu:
     found = _gpu_at(node, index)
     if found is None or not found.healthy:
         raise RenderError(_stale(node.name, f"GPU {index} of {node.name} is gone or not healthy"))
-    return PlacedGpu.model_construct(
+    return build(
+        PlacedGpu,
         index=found.index,
         uuid=found.uuid,
         pci=found.pci,
@@ -195,7 +199,7 @@ def _network(
         segment=fabric.segment,
         vrf=f"Vrf-s{fabric.segment}" if fabric.segment is not None else None,
     )
-    return WorkerNetwork.model_construct(vf_group=chosen.group, isolation=isolation, interfaces=tuple(interfaces))
+    return build(WorkerNetwork, vf_group=chosen.group, isolation=isolation, interfaces=tuple(interfaces))
 
 
 def _interface(
@@ -216,7 +220,8 @@ def _interface(
     nth = seen.get(rail, 0)
     seen[rail] = nth + 1
     table = ROUTE_TABLE_BASE + rail + 256 * nth
-    return Interface.model_construct(
+    return build(
+        Interface,
         name=InterfaceName(f"rail{rail}" if nth == 0 else f"rail{rail}x{nth}"),
         rail=pf.rail,
         pf=pf.pci,
@@ -233,9 +238,7 @@ def _interface(
         mtu=min(mtu, pf.mtu) if pf.mtu >= 1280 else mtu,
         addresses=addresses,
         gateways=gateways,
-        rules=tuple(
-            Rule.model_construct(priority=table, source=_host_route(address), table=table) for address in addresses
-        ),
+        rules=tuple(build(Rule, priority=table, source=_host_route(address), table=table) for address in addresses),
     )
 
 

@@ -104,7 +104,7 @@ def _commit(book: Book, job: Job) -> None:
     if gone:
         _lost_round(book, job, gone)
         return
-    claims = _job_claims(placements)
+    claims = job_claims(placements)
     conflicts = book.ledger.conflicts(job.run, placements, claims)
     if conflicts:
         reasons = tuple(
@@ -242,7 +242,7 @@ def _mode(book: Book, name: NodeName) -> NodeMode:
     return node.mode if node is not None else NodeMode.SCHEDULABLE
 
 
-def _job_claims(placements: tuple[Placement, ...]) -> tuple[Claim, ...]:
+def job_claims(placements: tuple[Placement, ...]) -> tuple[Claim, ...]:
     """Claims of the job as a whole: its tenant's quota."""
     milli = sum(int(gpu.fraction_milli) for item in placements for worker in item.workers for gpu in worker.gpus)
     if not milli:

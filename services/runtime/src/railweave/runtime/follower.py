@@ -35,6 +35,7 @@ Start = Literal["last_per_subject", "all", "new"]
 _WINDOW = 4000
 _NANO = 1_000_000_000
 _INACTIVE_S = 10
+_TURNS = 6
 _BATCH_POLL_S = 0.002
 _NUID = NUID()
 
@@ -268,6 +269,7 @@ class Follower:
             if came or not self._batches.is_holding:  # while holding, an empty slice is our own short timeout
                 self._heard_at = asyncio.get_running_loop().time()
             if came:
+                await _let_others_go_first()
                 self._take(came)
                 self._backoff.reset()
             elif self._pending == 0:
@@ -369,3 +371,13 @@ class Follower:
         is_same = consumer == self._consumer and received == self._received and state.created == self._history.created
         if nothing_left and is_same and not self._batches.is_holding:
             self._advance(state.last_sequence)
+
+
+async def _let_others_go_first() -> None:
+    """Let what became ready in the same moment run before a slice is folded.
+
+    A commit's reply and the committed messages arrive together; folding them takes milliseconds, and what waits for the
+    reply (the announcement of what was committed) takes a few turns of the loop to get out.
+    """
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
