@@ -165,3 +165,20 @@ async def test_service_answers_again_after_the_broker_came_back(fresh_nats_serve
             await asyncio.to_thread(fresh_nats_server.start)
             await bus.wait_up(10)
             assert (await bus.request("t.back", b"x")).data == b"x"
+
+
+async def test_a_broker_that_dies_while_a_service_starts_ended_the_process(fresh_nats_server: LocalNatsServer) -> None:
+    async def echo(request: Request) -> bytes:
+        return request.body
+
+    async with connected(fresh_nats_server) as bus:
+        service = bus.service("echo", "0.1.0")
+        service.endpoint("echo", "t.echo", echo)
+        await asyncio.to_thread(fresh_nats_server.kill)
+        starting = asyncio.ensure_future(service.__aenter__())
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(fresh_nats_server.start)
+        await asyncio.wait_for(starting, 20)
+        async with connected(fresh_nats_server) as asker:
+            assert (await asker.request("t.echo", b"x")).data == b"x"
+        await service.__aexit__(None, None, None)

@@ -21,17 +21,18 @@ from railweave.jobs.settings import JobsSettings
 from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.bus import Bus, ResetCause
 from railweave.runtime.deadletters import DeadLetters
-from railweave.runtime.errors import BusError, StreamMissing
+from railweave.runtime.errors import ApiError, BusError, BusUnavailable, StreamMissing
 from railweave.runtime.lease import LeaderLease
 from railweave.runtime.service import ServiceContext
 from railweave.runtime.settings import Settings
-from railweave.runtime.streams import JOBS, LEASES, PLACEMENTS
+from railweave.runtime.streams import JOBS, LEASES, PLACEMENTS, STREAMS
 from railweave.runtime.view import ClusterView
 
 _log = structlog.stdlib.get_logger(__name__)
 
 VERSION = "0.1.0"
 _PAUSE_S = 0.5
+_LOOK_FOR_STREAMS_S = 1.0
 _CONCURRENCY = 64
 
 
@@ -63,7 +64,7 @@ class JobsService:
         self._queries.register(api)
         async with asyncio.TaskGroup() as group:
             stopping = group.create_task(ctx.stop.wait())
-            tasks = [group.create_task(self._lead(ctx, view))]
+            tasks = [group.create_task(self._lead(ctx, view)), group.create_task(self._keep_streams(ctx.bus))]
             if ctx.memory is not None:
                 tasks.append(group.create_task(self._project(ctx, view)))
             async with api:
@@ -90,7 +91,13 @@ class JobsService:
 
     async def _lead(self, ctx: ServiceContext, view: ClusterView) -> None:
         """Stand by, lead, stand by again, until the service stops."""
-        await self._ensure_streams(ctx.bus)
+        while True:
+            try:
+                await self._ensure_streams(ctx.bus)
+                break
+            except (BusUnavailable, ApiError) as error:
+                _log.warning("the streams cannot be made yet", error=str(error))
+                await asyncio.sleep(_PAUSE_S)
         await view.wait_ready()
         self._is_following = True
         while not ctx.stop.is_set():
@@ -151,6 +158,17 @@ class JobsService:
             return
         for drift in await bootstrap(bus, replicas=self._settings.replicas):
             _log.warning("stream drift", drift=str(drift))
+
+    async def _keep_streams(self, bus: Bus) -> None:
+        """Make streams anew when the store was emptied: without LEASES nobody would ever be active to do it."""
+        while self._settings.bootstrap:
+            await asyncio.sleep(_LOOK_FOR_STREAMS_S)
+            try:
+                names = (await bus.api.call("STREAM.NAMES"))["streams"] or ()
+                if not {spec.name for spec in STREAMS} <= set(names):
+                    await self._ensure_streams(bus)
+            except BusError as error:
+                _log.info("the streams could not be looked for", error=str(error))
 
     async def _stream_clock(self, ctx: ServiceContext) -> StreamClock:
         """The stream's time, from the lease that was just renewed: off by the renewal's age, at most a third of

@@ -20,7 +20,7 @@ from nats.aio.subscription import Subscription
 from nats.nuid import NUID
 
 from railweave.runtime.connection import Connection
-from railweave.runtime.errors import BusError
+from railweave.runtime.errors import BusError, BusUnavailable
 
 _log = logging.getLogger("railweave.service_api")
 _QUEUE = "q"  # the default of ADR-32
@@ -95,8 +95,17 @@ class ServiceApi:
         for verb, answer in (("PING", self._ping), ("INFO", self._info), ("STATS", self._stats)):
             for subject in (f"$SRV.{verb}", f"$SRV.{verb}.{self.name}", f"$SRV.{verb}.{self.name}.{self.instance}"):
                 self._subscriptions.append(await client.subscribe(subject, cb=self._control(answer)))
-        await self._barrier()
+        await self._heard_of()
         return self
+
+    async def _heard_of(self) -> None:
+        """Wait until a server has the subscriptions; one that goes away meanwhile gets them again when it is back."""
+        while True:
+            try:
+                await self._barrier()
+                return
+            except BusUnavailable:
+                await self._connection.wait_up()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
