@@ -1,4 +1,4 @@
-"""Kill -9 of any one process, at any moment, while jobs flow: every job ends, nothing is held twice, nothing is left."""
+"""Kill -9 of any one process, at any moment, while jobs flow: every job ends, nothing is held twice or left."""
 
 from __future__ import annotations
 

@@ -38,6 +38,19 @@ class RealNamespaces(Namespaces):
                 self.not_empty.append(f"{name} still has {', '.join(left)}")
             self._kernel.delete_netns(name)
 
+    def picture(self, run: JobRun) -> dict[str, list[tuple[object, ...]]]:
+        """What is in each namespace of a run: each device with its identity, and each address. The same again later
+        means that nobody touched it.
+        """
+        seen: dict[str, list[tuple[object, ...]]] = {}
+        for name in self._made.get(run, ()):
+            with self._kernel.open(f"/run/netns/{name}") as inside:
+                links = {link.index: link for link in inside.links() if link.name != "lo"}
+                seen[name] = sorted((link.index, link.name, link.mac, link.alias, link.up) for link in links.values())
+                seen[name] += sorted((at.index, at.cidr) for at in inside.addresses() if at.index in links)
+                seen[name] += sorted((rule.priority, rule.source, rule.table) for rule in inside.rules())
+        return seen
+
 
 def away_from_home(design: Design) -> list[str]:
     """VFs that are not in their node's namespace, nodes with other devices, and leaves' bridges with members."""

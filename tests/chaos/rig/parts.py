@@ -106,6 +106,9 @@ class ServicePart(Part):
             "--announce", str(self._announce), service,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_ended = False
+        self.deaths: list[str] = []
+        """Ends that nobody asked for."""
 
     @property
     def pid(self) -> int | None:
@@ -115,15 +118,25 @@ class ServicePart(Part):
     def start(self) -> None:
         if self.pid is not None:
             return
+        self.note_death()
+        self._is_ended = False
         self._announce.unlink(missing_ok=True)
         with self.log_path.open("ab") as log:
             self._process = spawn(self._command, directory=self._directory, output=log.fileno())
 
     def kill(self) -> None:
         if self._process is not None:
+            self.note_death()
+            self._is_ended = True
             self.kills += self._process.poll() is None
             self._process.kill()
             self._process.wait()
+
+    def note_death(self) -> None:
+        """Take down that it ended by itself, if it did."""
+        if self._process is not None and self._process.poll() is not None and not self._is_ended:
+            self._is_ended = True
+            self.deaths.append(f"{self.name} ended by itself with status {self._process.returncode}")
 
     @property
     def status(self) -> int | None:
@@ -133,6 +146,8 @@ class ServicePart(Part):
     def terminate(self, patience_s: float = 10.0) -> tuple[float, int]:
         """SIGTERM; the seconds it took and the exit status. Past the patience it is killed."""
         assert self._process is not None
+        self.note_death()
+        self._is_ended = True
         begun = time.monotonic()
         self._process.send_signal(signal.SIGTERM)
         try:

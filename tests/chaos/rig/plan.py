@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +72,30 @@ def make_plan(
 ) -> list[Job]:
     """So many names, submitted over so many seconds."""
     return [_job(rng, f"j{number}", over_s * number / count, nodes, gpus, datasets) for number in range(count)]
+
+
+def make_lasting(count: int, over_s: float, *, workers: int = 2, datasets: Sequence[DatasetWanted] = ()) -> list[Job]:
+    """Small jobs with a network that run until they are told to end."""
+    return [
+        Job(
+            over_s * number / count,
+            (
+                Life(
+                    JobSpec(
+                        cluster=CLUSTER,
+                        job=JobName(f"lasting-{number}"),
+                        attempt=Attempt(1),
+                        workers=(WorkerGroup(count=workers, gpus=1, gpu_fraction_milli=Milli(500)),),
+                        network=NetworkWanted(),
+                        datasets=tuple(datasets[:1]),
+                        priority=9,
+                    ),
+                    runs_s=float("inf"),
+                ),
+            ),
+        )
+        for number in range(count)
+    ]
 
 
 def _job(rng: random.Random, name: str, at_s: float, nodes: int, gpus: int, datasets: list[DatasetWanted]) -> Job:

@@ -53,12 +53,14 @@ class Figures:
     unfinished: list[str] = field(default_factory=list)
     leaks: list[str] = field(default_factory=list)
     dead_letters: list[str] = field(default_factory=list)
+    deaths: list[str] = field(default_factory=list)
+    """Processes that ended by themselves."""
     killed_at: list[str] = field(default_factory=list)
 
     @property
     def problems(self) -> list[str]:
         """Everything that must not be."""
-        return [*self.held_twice, *self.unfinished, *self.leaks, *self.dead_letters]
+        return [*self.held_twice, *self.unfinished, *self.leaks, *self.dead_letters, *self.deaths]
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
@@ -73,11 +75,15 @@ class Figures:
         kills = ", ".join(f"{name} {count}" for name, count in sorted(self.kills.items()))
         lines = [
             f"seed {self.seed}: {self.seconds:.0f} s, {self.kills.total()} kills ({kills})",
-            f"  {self.submitted} runs: {self.attached} attached, {self.released} released, {self.rejected} rejected,"
-            f" {self.given_back} given back {self.reasons or ''}, asked about {self.said_again} times",
-            f"  {self.record_messages} messages of the record, claims checked after {self.record_checked}:"
-            f" held twice {len(self.held_twice)}; leaks {len(self.leaks)};"
-            f" unfinished {len(self.unfinished)}; dead letters {len(self.dead_letters)}",
+            (
+                f"  {self.submitted} runs: {self.attached} attached, {self.released} released, {self.rejected} rejected"
+                f" {self.reasons or ''}, {self.given_back} given back, asked about {self.said_again} times"
+            ),
+            (
+                f"  {self.record_messages} messages of the record, claims checked after {self.record_checked}:"
+                f" held twice {len(self.held_twice)}; leaks {len(self.leaks)};"
+                f" unfinished {len(self.unfinished)}; dead letters {len(self.dead_letters)}"
+            ),
         ]
         lines += [f"  ! {problem}" for problem in self.problems]
         return "\n".join(lines)
@@ -102,21 +108,19 @@ async def run_chaos(directory: Path, shape: Shape, dose: Dose) -> Figures:
                 killing = asyncio.create_task(killer.run())
                 try:
                     await asyncio.sleep(dose.over_s)
-                    while not scheduler.is_finished and time.monotonic() - begun < dose.over_s * 2:
-                        await asyncio.sleep(0.5)
+                    await scheduler.wait_finished(dose.over_s)
                 finally:
                     killing.cancel()
                     await asyncio.gather(killing, return_exceptions=True)
                 for part in stack.parts:
                     await asyncio.to_thread(part.start)
-                deadline = time.monotonic() + dose.finish_s
-                while not scheduler.is_finished and time.monotonic() < deadline:
-                    await asyncio.sleep(0.2)
+                await scheduler.wait_finished(dose.finish_s)
                 figures.unfinished = scheduler.unfinished
                 figures.leaks = await find_leaks(stack, bus)
                 figures.leaks += await surplus_consumers(bus, before)
             figures.leaks += namespaces.not_empty if namespaces is not None else []
             figures.dead_letters = await dead_letters(bus)
+            figures.deaths = stack.deaths
             figures.held_twice = watch.violations
             figures.record_messages, figures.record_checked = watch.seen, watch.checked
             figures.kills, figures.killed_at = killer.kills, killer.log

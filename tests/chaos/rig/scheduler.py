@@ -126,8 +126,7 @@ class Scheduler:
         self._snapshots = int(time.time())
         self._snapshot_at = 0.0
         self._asked: set[JobRun] = set()
-        self.keeps_running = False
-        """What is attached is not ended, until this is taken back."""
+        self._changed = asyncio.Event()
         self.runs: dict[JobRun, Run] = {}
         self.tally = Tally()
         self._group: asyncio.TaskGroup | None = None
@@ -156,6 +155,15 @@ class Scheduler:
         """Whether everything planned was submitted and is over."""
         return not self._waiting and not self._following and all(run.stage is Stage.OVER for run in self.runs.values())
 
+    async def wait_finished(self, timeout_s: float) -> bool:
+        """Wait until it is finished; whether it is."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self.is_finished:
+                    self._changed.clear()
+                    await self._changed.wait()
+        return self.is_finished
+
     @property
     def unfinished(self) -> list[str]:
         return [
@@ -167,6 +175,11 @@ class Scheduler:
     def attached(self) -> dict[JobRun, Run]:
         """Runs that are attached, and that nothing has been said against."""
         return {run.id: run for run in self.runs.values() if run.stage is Stage.ATTACHED}
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Submit more, now."""
+        for job in jobs:
+            self._submit(job.lives[0])
 
     def end_all(self) -> None:
         """End whatever is not over, and submit nothing more."""
@@ -273,6 +286,7 @@ class Scheduler:
                 self.tally.given_back += 1
                 self.tally.reasons.update(reasons[:1])
         run.stage = Stage.OVER
+        self._changed.set()
         self._namespaces.remove(run.id, is_over=True)
         self._submit_next(run)
 
@@ -313,7 +327,7 @@ class Scheduler:
 
     def _look_at(self, run: Run, now: float) -> None:
         life = run.life
-        if run.stage is not Stage.ENDED and not self.keeps_running:
+        if run.stage is not Stage.ENDED:
             cancel = life.cancel_after_s is not None and now >= run.said_at + life.cancel_after_s
             done = run.stage is Stage.ATTACHED and run.ends_at is not None and now >= run.ends_at
             if cancel or done:

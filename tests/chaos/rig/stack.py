@@ -155,6 +155,13 @@ class ChaosStack:
 
     # Looking
 
+    @property
+    def deaths(self) -> list[str]:
+        """Ends of services that nobody asked for."""
+        for service in self.services.values():
+            service.note_death()
+        return [death for service in self.services.values() for death in service.deaths]
+
     @contextlib.asynccontextmanager
     async def bus(self) -> AsyncIterator[Bus]:
         """A connection of our own, which waits where NATS is away."""

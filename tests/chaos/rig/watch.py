@@ -36,7 +36,7 @@ class RecordWatch:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._placements: dict[str, Placement] = {}
-        self._heads: dict[JobKey, Head] = {}
+        self.heads: dict[JobKey, Head] = {}
         self._holders: dict[tuple[str, str], dict[str, Claim]] = {}
         self._last = 0
         self._whole_from: int | None = 0
@@ -66,7 +66,7 @@ class RecordWatch:
     def _reset(self, cause: ResetCause) -> None:
         self.resets.append(str(cause))
         self._placements.clear()
-        self._heads.clear()
+        self.heads.clear()
         self._holders.clear()
         self._last = 0
         self._whole_from = None
@@ -82,7 +82,7 @@ class RecordWatch:
                 case Placement():
                     self._hold(message.subject, event)
                 case Head():
-                    self._heads[event.key] = event
+                    self.heads[event.key] = event
                 case Epoch():
                     self.epoch = event.epoch
                     self.epochs.append(event)
@@ -117,10 +117,10 @@ class RecordWatch:
         for claim in claims_of(placement):
             holders = self._holders.setdefault((claim.kind, claim.key), {})
             known = holders.get(subject)
-            if known is not None and known.amount is not None and claim.amount is not None:
-                # Two workers of a job on one node may share a GPU.
-                claim = Claim(kind=claim.kind, key=claim.key, amount=known.amount + claim.amount)
-            holders[subject] = claim
+            # Two workers of a job on one node may share a GPU.
+            both = known is not None and known.amount is not None and claim.amount is not None
+            amount = (known.amount or 0) + (claim.amount or 0) if both and known is not None else claim.amount
+            holders[subject] = Claim(kind=claim.kind, key=claim.key, amount=amount)
 
     def _check_claims(self, message: StoredMessage, placement: Placement) -> None:
         for claim in claims_of(placement):
@@ -133,7 +133,7 @@ class RecordWatch:
                 self._violated(message, f"{claim.kind} {claim.key}: {total} of {most} held by {sorted(holders)}")
 
     def _check_whole(self, messages: Sequence[StoredMessage]) -> None:
-        for head in self._heads.values():
+        for head in self.heads.values():
             if head.state not in HOLDING_STATES or head.state is JobState.RELEASING:
                 continue
             desired = {
