@@ -6,8 +6,10 @@ import itertools
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyroute2.netlink import NLM_F_DUMP_INTR
 
 from railweave.runtime.netlink import (
     AddAddress,
@@ -36,7 +38,6 @@ from railweave.runtime.netlink import (
     settle_all,
 )
 from railweave.runtime.netlink import channel as channel_module
-from railweave.runtime.netlink.codec import NLM_F_DUMP_INTR, Message
 
 pytestmark = pytest.mark.kernel
 _numbers = itertools.count()
@@ -109,6 +110,7 @@ def test_one_send_of_many_requests_says_of_each_what_became_of_it(make):
         )
         assert [type(result) for result in results] == [type(None), AlreadyThere, NotThere, type(None), BadRequest]
         assert "SetLink(device=none, up=True): ENODEV" in str(results[2])
+        assert "EINVAL mtu greater than device maximum" in str(results[4])
         assert {"a", "b"} <= {link.name for link in inside.links()}
 
 
@@ -117,6 +119,23 @@ def test_thousand_requests_at_once_lose_no_answer(make):
         rules = [Rule(1 + number, f"10.{number >> 8}.{number & 255}.1/32", 1000 + number) for number in range(1000)]
         assert set(inside.execute([AddRule(rule) for rule in rules])) == {None}
         assert sorted(rule.key() for rule in inside.rules()) == sorted(rule.key() for rule in rules)
+
+
+def test_thousand_refusals_at_once_lose_no_answer(make):
+    # A refusal carries the request that it refuses, so it fills the socket's buffer faster than an acknowledgement.
+    with kernel.open(make()) as inside:
+        refused = inside.execute([CreateVeth("lo", f"far{number}", mtu=1500) for number in range(1000)])
+        assert {type(each) for each in refused} == {AlreadyThere}
+        assert len(refused) == 1000
+        assert f"far{999}" in str(refused[-1])
+
+
+def test_namespace_opened_by_one_thread_is_the_same_one_to_another(make):
+    # pyroute2's IPRoute, used by a second thread, makes a second socket: in the namespace of that thread
+    with kernel.open(make()) as inside:
+        settle_all(inside, [CreateBridge("only-there")])
+        with ThreadPoolExecutor(1) as threads:
+            assert {link.name for link in threads.submit(inside.links).result()} == {"lo", "only-there"}
 
 
 def test_same_rule_with_a_priority_is_there_once_however_often_it_is_added(make):
@@ -211,7 +230,8 @@ def test_interrupted_dump_is_taken_again_and_gives_up_by_name(make, monkeypatch)
             replies = real(self)
             if left[0]:
                 left[0] -= 1
-                return [Message(r.type, r.flags | NLM_F_DUMP_INTR, r.sequence, r.payload) for r in replies]
+                for reply in replies:
+                    reply["header"]["flags"] |= NLM_F_DUMP_INTR
             return replies
 
         monkeypatch.setattr(channel_module.Channel, "_receive", interrupted)

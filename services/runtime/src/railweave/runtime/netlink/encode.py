@@ -1,14 +1,39 @@
-"""Actions to rtnetlink requests: one thin function per kernel action. Pure."""
+"""Actions to rtnetlink requests: one thin function per kernel action, laid out by pyroute2's message classes.
+
+pyroute2 leaves out an attribute whose name it does not know, without a word: the tests read back each one asked for.
+"""
 
 from __future__ import annotations
 
-import socket
+import itertools
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import IPv4Interface
+from socket import AF_INET, AF_INET6
 
-from railweave.runtime.netlink import codec
-from railweave.runtime.netlink.codec import attribute, nested, string, u32
+from pyroute2.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, nla, nlmsg
+from pyroute2.netlink.rtnl import (
+    RTM_DELADDR,
+    RTM_DELLINK,
+    RTM_DELROUTE,
+    RTM_DELRULE,
+    RTM_GETADDR,
+    RTM_GETLINK,
+    RTM_GETROUTE,
+    RTM_GETRULE,
+    RTM_NEWADDR,
+    RTM_NEWLINK,
+    RTM_NEWROUTE,
+    RTM_NEWRULE,
+    rt_scope,
+    rt_type,
+)
+from pyroute2.netlink.rtnl.fibmsg import FR_ACT_TO_TBL, fibmsg
+from pyroute2.netlink.rtnl.ifaddrmsg import IFA_F_NODAD, ifaddrmsg
+from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP, ifinfbase, ifinfmsg
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
+
 from railweave.runtime.netlink.model import (
     Action,
     AddAddress,
@@ -29,75 +54,101 @@ from railweave.runtime.netlink.model import (
 )
 from railweave.runtime.netlink.names import check_device_name
 
-__all__ = ["IPV4_SETTINGS", "Request", "describe", "dump_request", "get_link", "request_of"]
+__all__ = [
+    "IPV4_SETTINGS",
+    "Request",
+    "describe",
+    "dump_addresses",
+    "dump_links",
+    "dump_routes",
+    "dump_rules",
+    "get_link",
+    "request_of",
+]
 
-RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
-RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
-RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
-RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
-
-_IFINFO = struct.Struct("=BxHiII")
-_IFADDR = struct.Struct("=BBBBI")
-_RTMSG = struct.Struct("=BBBBBBBBI")
-_NEW = codec.NLM_F_REQUEST | codec.NLM_F_ACK | codec.NLM_F_CREATE | codec.NLM_F_EXCL
-_PLAIN = codec.NLM_F_REQUEST | codec.NLM_F_ACK
+_NEW = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL
+_PLAIN = NLM_F_REQUEST | NLM_F_ACK
+_DUMP = NLM_F_REQUEST | NLM_F_DUMP
 _SKIP_STATS = 1 << 3
 
-IPV4_SETTINGS: Mapping[str, int] = {"forwarding": 1, "rp_filter": 8, "arp_announce": 18, "arp_ignore": 19}
-"""The per-device IPv4 sysctls that can be set in the request itself (IFLA_INET_CONF), by IPV4_DEVCONF number."""
+IPV4_SETTINGS = ("forwarding", "rp_filter", "arp_announce", "arp_ignore")
+"""The per-device IPv4 sysctls that are read with a device and can be set in the request itself (IFLA_INET_CONF)."""
 
-_FAMILY = {4: int(socket.AF_INET), 6: int(socket.AF_INET6)}
+_FAMILY = {4: int(AF_INET), 6: int(AF_INET6)}
+_Attributes = list[tuple[str, object]]
+_sequences = itertools.count(1)
+
+
+class _LinkChange(ifinfbase, nlmsg):  # type: ignore[misc]  # pyroute2's own messages are put together so
+    """pyroute2's ifinfmsg, with per-device IPv4 settings as the kernel takes them: one attribute a setting. The
+    library lays them out as the kernel shows them: all, in one array. (Not a subclass of ifinfmsg: it would inherit the
+    table that is compiled from the attributes' classes.)"""
+
+    class af_spec(nla):  # noqa: N801 - found by this name
+        nla_map = ((int(AF_INET), "AF_INET", "inet"),)  # type: ignore[assignment]
+
+        class inet(nla):  # noqa: N801
+            nla_map = ((1, "IFLA_INET_CONF", "conf"),)  # type: ignore[assignment]
+
+            class conf(nla):  # noqa: N801
+                nla_map = tuple(  # type: ignore[assignment]
+                    (number, name, "uint32")
+                    for number, name in enumerate(ifinfmsg.af_spec_inet.inet.field_names)
+                    if number  # the first is the array's own header
+                )
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A netlink request without its sequence number."""
+    """A netlink request: its bytes, and the number by which its answers are known."""
 
-    type: int
-    flags: int
-    payload: bytes
+    sequence: int
+    data: bytes
     about: Action | None = None
 
 
-def _mac(text: str) -> bytes:
-    raw = bytes.fromhex(text.replace(":", ""))
-    if len(raw) != 6:
-        raise ValueError(f"MAC {text!r}")
-    return raw
+def _request(kind: int, flags: int, message: nlmsg, attributes: _Attributes, about: Action | None = None) -> Request:
+    sequence = next(_sequences) & 0xFFFFFFFF
+    message["header"].update(type=kind, flags=flags, sequence_number=sequence)
+    message["attrs"] = attributes
+    try:
+        message.encode()
+    except (OSError, struct.error) as error:  # what the C library and `struct` say of a value that does not fit
+        raise ValueError(f"{describe(about) if about is not None else 'query'}: {error}") from error
+    return Request(sequence, bytes(message.data), about)
 
 
-def _packed(address: str) -> bytes:
-    return socket.inet_pton(_FAMILY[family_of(address)], address)
-
-
-def _target(device: int | str) -> tuple[int, bytes]:
-    return (device, b"") if isinstance(device, int) else (0, string(3, device))
+def _of_device(message: nlmsg, device: int | str) -> _Attributes:
+    """Says which device a message is about: in its header or, by name, in the attributes that it gives back."""
+    if isinstance(device, str):
+        return [("IFLA_IFNAME", device)]
+    message["index"] = device
+    return []
 
 
 def create_veth(action: CreateVeth, netns_fd: Callable[[NetnsRef], int]) -> Request:
     """RTM_NEWLINK of a pair; the peer is born in its namespace, so that it never has to be moved."""
-    peer = _IFINFO.pack(0, 0, 0, 0, 0) + string(3, check_device_name(action.peer))
+    peer: _Attributes = [("IFLA_IFNAME", check_device_name(action.peer))]
     if action.mtu is not None:
-        peer += u32(4, action.mtu)
+        peer.append(("IFLA_MTU", action.mtu))
     if action.peer_netns is not None:
-        peer += u32(28, netns_fd(action.peer_netns))
-    info = nested(18, string(1, "veth"), nested(2, nested(1, peer)))
-    body = _IFINFO.pack(0, 0, 0, 0, 0) + string(3, check_device_name(action.name)) + info
-    if action.mac is not None:
-        body += attribute(1, _mac(action.mac))
-    if action.mtu is not None:
-        body += u32(4, action.mtu)
-    return Request(RTM_NEWLINK, _NEW, body, action)
+        peer.append(("IFLA_NET_NS_FD", netns_fd(action.peer_netns)))
+    return _create(action, "veth", [("VETH_INFO_PEER", {"attrs": peer})], mtu=action.mtu)
 
 
 def create_bridge(action: CreateBridge) -> Request:
     """RTM_NEWLINK of a bridge: no spanning tree, no multicast snooping (one querier less to wait for)."""
-    settings = nested(2, u32(5, 0), attribute(23, b"\0"))
-    body = _IFINFO.pack(0, 0, 0, 0, 0) + string(3, check_device_name(action.name))
-    body += nested(18, string(1, "bridge"), settings)
+    return _create(action, "bridge", [("IFLA_BR_STP_STATE", 0), ("IFLA_BR_MCAST_SNOOPING", 0)])
+
+
+def _create(action: CreateVeth | CreateBridge, kind: str, settings: _Attributes, mtu: int | None = None) -> Request:
+    info: _Attributes = [("IFLA_INFO_KIND", kind), ("IFLA_INFO_DATA", {"attrs": settings})]
+    attributes: _Attributes = [("IFLA_IFNAME", check_device_name(action.name)), ("IFLA_LINKINFO", {"attrs": info})]
     if action.mac is not None:
-        body += attribute(1, _mac(action.mac))
-    return Request(RTM_NEWLINK, _NEW, body, action)
+        attributes.append(("IFLA_ADDRESS", action.mac))
+    if mtu is not None:
+        attributes.append(("IFLA_MTU", mtu))
+    return _request(RTM_NEWLINK, _NEW, ifinfmsg(), attributes, action)
 
 
 def set_link(action: SetLink, netns_fd: Callable[[NetnsRef], int]) -> Request:
@@ -106,80 +157,92 @@ def set_link(action: SetLink, netns_fd: Callable[[NetnsRef], int]) -> Request:
     Raises:
         ValueError: a move together with anything else (notes/network.md fact 2: not atomic), or an unknown setting.
     """
-    index, extra = _target(action.device)
-    flags, change = (1 if action.up else 0, 1) if action.up is not None else (0, 0)
-    if action.name is not None and not index:
+    message = _LinkChange()  # type: ignore[no-untyped-call]
+    attributes = _of_device(message, action.device)
+    if action.up is not None:
+        message["flags"], message["change"] = (IFF_UP if action.up else 0), IFF_UP
+    if action.name is not None and attributes:
         raise ValueError("a rename needs the device's index: a name in the request would be the new one")
     if action.netns is not None:
         others = (action.up, action.mac, action.mtu, action.name, action.master, action.alias, action.ipv4)
         if any(value is not None for value in others):
             raise ValueError("a move must be asked alone")
-        extra += u32(28, netns_fd(action.netns))
+        attributes.append(("IFLA_NET_NS_FD", netns_fd(action.netns)))
     if action.mac is not None:
-        extra += attribute(1, _mac(action.mac))
+        attributes.append(("IFLA_ADDRESS", action.mac))
     if action.mtu is not None:
-        extra += u32(4, action.mtu)
+        attributes.append(("IFLA_MTU", action.mtu))
     if action.name is not None:
-        extra += string(3, check_device_name(action.name))
+        attributes.append(("IFLA_IFNAME", check_device_name(action.name)))
     if action.master is not None:
-        extra += u32(10, action.master)
+        attributes.append(("IFLA_MASTER", action.master))
     if action.alias is not None:
-        extra += attribute(20, action.alias.encode())
+        attributes.append(("IFLA_IFALIAS", action.alias))
     if action.ipv4:
-        settings = [u32(IPV4_SETTINGS[key], value) for key, value in sorted(action.ipv4.items())]
-        extra += nested(26, nested(socket.AF_INET, nested(1, *settings)))
-    return Request(RTM_NEWLINK, _PLAIN, _IFINFO.pack(0, 0, index, flags, change) + extra, action)
+        if unknown := action.ipv4.keys() - set(IPV4_SETTINGS):
+            raise ValueError(f"unknown IPv4 settings {sorted(unknown)}")
+        conf = {"attrs": sorted(action.ipv4.items())}
+        attributes.append(("IFLA_AF_SPEC", {"attrs": [("AF_INET", {"attrs": [("IFLA_INET_CONF", conf)]})]}))
+    return _request(RTM_NEWLINK, _PLAIN, message, attributes, action)
 
 
 def delete_link(action: DeleteLink) -> Request:
     """RTM_DELLINK."""
-    index, extra = _target(action.device)
-    return Request(RTM_DELLINK, _PLAIN, _IFINFO.pack(0, 0, index, 0, 0) + extra, action)
+    message = ifinfmsg()
+    return _request(RTM_DELLINK, _PLAIN, message, _of_device(message, action.device), action)
 
 
 def _address(kind: int, flags: int, address: Address, about: Action) -> Request:
     text, _, length = address.cidr.partition("/")
-    raw = _packed(text)
-    body = _IFADDR.pack(_FAMILY[family_of(text)], int(length), 0, 0, address.index) + attribute(2, raw)
-    if len(raw) == 4:
-        host_bits = (1 << (32 - int(length))) - 1
-        body += attribute(1, raw)
-        if int(length) < 31:
-            body += attribute(4, (int.from_bytes(raw, "big") | host_bits).to_bytes(4, "big"))
+    family = family_of(text)
+    message = ifaddrmsg()
+    message["family"], message["prefixlen"], message["index"] = _FAMILY[family], int(length), address.index
+    attributes: _Attributes = [("IFA_LOCAL", text)]
+    if family == 6:
+        # A tentative address cannot be used as a source for a second or more.
+        attributes.append(("IFA_FLAGS", IFA_F_NODAD))
     else:
-        body += u32(8, 0x02)  # IFA_F_NODAD: a tentative address cannot be used as a source for a second or more
-    return Request(kind, flags, body, about)
+        attributes.append(("IFA_ADDRESS", text))
+        if int(length) < 31:
+            attributes.append(("IFA_BROADCAST", str(IPv4Interface(address.cidr).network.broadcast_address)))
+    return _request(kind, flags, message, attributes, about)
 
 
 def _route(kind: int, flags: int, route: Route, about: Action) -> Request:
     text, _, length = route.to.partition("/")
     unreachable = route.kind == "unreachable"
-    family = _FAMILY[family_of(text)]
-    scope = 253 if not unreachable and route.via is None and family == socket.AF_INET else 0
-    if kind == RTM_DELROUTE and family == socket.AF_INET:
-        scope = 255  # any: the kernel compares it otherwise, and others' routes may have another
-    table = route.table if route.table < 256 else 0
-    kind_number = 7 if unreachable else 1
-    body = _RTMSG.pack(family, int(length), 0, 0, table, route.protocol, scope, kind_number, 0)
-    body += u32(15, route.table)
+    family = family_of(text)
+    scope = "link" if not unreachable and route.via is None and family == 4 else "universe"
+    if kind == RTM_DELROUTE and family == 4:
+        scope = "nowhere"  # any: the kernel compares it otherwise, and others' routes may have another
+    message = rtmsg()
+    message["family"], message["dst_len"] = _FAMILY[family], int(length)
+    message["table"] = route.table if route.table < 256 else 0
+    message["proto"], message["scope"], message["type"] = route.protocol, rt_scope[scope], rt_type[route.kind]
+    attributes: _Attributes = [("RTA_TABLE", route.table)]
     if int(length):
-        body += attribute(1, _packed(text))
+        attributes.append(("RTA_DST", text))
     if route.via is not None:
-        body += attribute(5, _packed(route.via))
+        attributes.append(("RTA_GATEWAY", route.via))
     if route.device and not unreachable:
-        body += u32(4, route.device)
+        attributes.append(("RTA_OIF", route.device))
     if route.metric:
-        body += u32(6, route.metric)
-    return Request(kind, flags, body, about)
+        attributes.append(("RTA_PRIORITY", route.metric))
+    return _request(kind, flags, message, attributes, about)
 
 
 def _rule(kind: int, flags: int, rule: Rule, about: Action) -> Request:
     text, _, length = rule.source.partition("/")
-    table = rule.table if rule.table < 256 else 0
-    body = _RTMSG.pack(_FAMILY[family_of(text)], 0, int(length), 0, table, 0, 0, 1, 0)
-    body += u32(15, rule.table) + u32(6, rule.priority) + attribute(2, _packed(text))
-    body += attribute(21, bytes([rule.protocol]))
-    return Request(kind, flags, body, about)
+    message = fibmsg()
+    message["family"], message["src_len"], message["action"] = _FAMILY[family_of(text)], int(length), FR_ACT_TO_TBL
+    message["table"] = rule.table if rule.table < 256 else 0
+    attributes: _Attributes = [
+        ("FRA_TABLE", rule.table),
+        ("FRA_PRIORITY", rule.priority),
+        ("FRA_SRC", text),
+        ("FRA_PROTOCOL", rule.protocol),
+    ]
+    return _request(kind, flags, message, attributes, about)
 
 
 def request_of(action: Action, netns_fd: Callable[[NetnsRef], int]) -> Request:  # noqa: PLR0911 - one line an action
@@ -214,21 +277,32 @@ def request_of(action: Action, netns_fd: Callable[[NetnsRef], int]) -> Request: 
             raise ValueError(f"{action} is no netlink request")
 
 
-def dump_request(kind: int, *, counters: bool = False) -> Request:
-    """A dump of links (RTM_GETLINK), addresses, routes or rules."""
-    if kind == RTM_GETLINK:
-        body = _IFINFO.pack(0, 0, 0, 0, 0) + (b"" if counters else u32(29, _SKIP_STATS))
-    elif kind == RTM_GETADDR:
-        body = _IFADDR.pack(0, 0, 0, 0, 0)
-    else:
-        body = _RTMSG.pack(0, 0, 0, 0, 0, 0, 0, 0, 0)
-    return Request(kind, codec.NLM_F_REQUEST | codec.NLM_F_DUMP, body)
+def dump_links(*, counters: bool = False) -> Request:
+    """A question for all devices."""
+    return _request(RTM_GETLINK, _DUMP, ifinfmsg(), [] if counters else [("IFLA_EXT_MASK", _SKIP_STATS)])
+
+
+def dump_addresses() -> Request:
+    """A question for all addresses."""
+    return _request(RTM_GETADDR, _DUMP, ifaddrmsg(), [])
+
+
+def dump_routes() -> Request:
+    """A question for all routes, of every table and family."""
+    message = rtmsg()
+    message["family"] = 0  # the library's default is IPv4
+    return _request(RTM_GETROUTE, _DUMP, message, [])
+
+
+def dump_rules() -> Request:
+    """A question for all rules, of every family."""
+    return _request(RTM_GETRULE, _DUMP, fibmsg(), [])
 
 
 def get_link(name: str) -> Request:
     """A question for one device by name."""
-    body = _IFINFO.pack(0, 0, 0, 0, 0) + string(3, check_device_name(name)) + u32(29, _SKIP_STATS)
-    return Request(RTM_GETLINK, codec.NLM_F_REQUEST, body)
+    attributes: _Attributes = [("IFLA_IFNAME", check_device_name(name)), ("IFLA_EXT_MASK", _SKIP_STATS)]
+    return _request(RTM_GETLINK, NLM_F_REQUEST, ifinfmsg(), attributes)
 
 
 def describe(action: Action) -> str:

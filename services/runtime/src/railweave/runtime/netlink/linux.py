@@ -46,29 +46,29 @@ class LinuxNamespace:
 
     def links(self, *, counters: bool = False) -> list[Link]:
         """All devices, with their counters if asked."""
-        replies = self._channel.dump(encode.dump_request(encode.RTM_GETLINK, counters=counters))
-        return [decode.link_of(reply.payload) for reply in replies]
+        replies = self._channel.dump(encode.dump_links(counters=counters))
+        return [decode.link_of(reply) for reply in replies]
 
     def links_named(self, names: Iterable[str]) -> dict[str, Link]:
         """Those of the names that exist, asked for in one send."""
         answers = self._channel.ask([encode.get_link(name) for name in names])
-        found = [decode.link_of(answer.payload) for answer in answers if not isinstance(answer, KernelError)]
+        found = [decode.link_of(answer) for answer in answers if not isinstance(answer, KernelError)]
         return {link.name: link for link in found}
 
     def addresses(self) -> list[Address]:
         """All addresses but link-local IPv6 ones."""
-        replies = self._channel.dump(encode.dump_request(encode.RTM_GETADDR))
-        return [found for reply in replies if (found := decode.address_of(reply.payload)) is not None]
+        replies = self._channel.dump(encode.dump_addresses())
+        return [found for reply in replies if (found := decode.address_of(reply)) is not None]
 
     def routes(self) -> list[Route]:
         """Unicast and unreachable routes of all tables but `local`."""
-        replies = self._channel.dump(encode.dump_request(encode.RTM_GETROUTE))
-        return [found for reply in replies if (found := decode.route_of(reply.payload)) is not None]
+        replies = self._channel.dump(encode.dump_routes())
+        return [found for reply in replies if (found := decode.route_of(reply)) is not None]
 
     def rules(self) -> list[Rule]:
         """The rules that match on a source alone."""
-        replies = self._channel.dump(encode.dump_request(encode.RTM_GETRULE))
-        return [found for reply in replies if (found := decode.rule_of(reply.payload)) is not None]
+        replies = self._channel.dump(encode.dump_rules())
+        return [found for reply in replies if (found := decode.rule_of(reply)) is not None]
 
     def sysctl(self, key: str) -> str:
         """A setting below /proc/sys/net, of this namespace."""
