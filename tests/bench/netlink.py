@@ -1,5 +1,5 @@
-"""What the netlink layer costs where the kernel itself has little to do: messages beside `ip`, opening a namespace beside
-pyroute2's own way in. `python tests/bench/netlink.py`. Needs root and iproute2."""
+"""What the netlink layer costs where the kernel itself has little to do: messages beside `ip`, opening a namespace
+beside pyroute2's own way in. `python tests/bench/netlink.py`. Needs root and iproute2."""
 
 from __future__ import annotations
 
