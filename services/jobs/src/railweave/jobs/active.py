@@ -16,17 +16,19 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from railweave.contracts.desired import NodeDesired
+from railweave.contracts.desired import Dataset, NodeDesired, Tenant
 from railweave.contracts.envelope import Event, decode_event, encode_event
 from railweave.contracts.errors import ContractError
+from railweave.contracts.fabric import FabricLeaf, FabricNode
 from railweave.contracts.identity import JobKey
 from railweave.contracts.inventory import NodeHardware, NodeStorage, Report
 from railweave.contracts.job import JobEnded, JobStarted, JobSubmitted, JobUpdated, SchedulerSnapshot
 from railweave.contracts.placement import Epoch, Head, Placement
 from railweave.contracts.proposal import Proposal
+from railweave.contracts.reasons import Lack
 from railweave.contracts.wire import StoredMessage, WireMessage
 from railweave.jobs.announcer import Announcer
-from railweave.jobs.committer import Committer, Input, JobInput, SnapshotInput, Tick
+from railweave.jobs.committer import Committer, Freed, Input, JobInput, SnapshotInput, Tick
 from railweave.jobs.model import Ack, CommitterConfig, Effect, Publish, Refuse, Store
 from railweave.jobs.recorder import Recorder
 from railweave.runtime.bus import Bus
@@ -112,9 +114,18 @@ class ActiveCommitter:
         self.put(JobInput(event, message.sequence, message.stored_at))
 
     def take_node_event(self, event: Event, message: StoredMessage) -> None:
-        """Listener of the shared view: reports, inventories and operators' wishes, in the order they were stored."""
-        if isinstance(event, Report | NodeHardware | NodeStorage | NodeDesired):
-            self.put(event)
+        """Listener of the shared view: what nodes, operators, platforms and topology say, as it was stored."""
+        match event:
+            case Report() | NodeHardware() | NodeStorage() | NodeDesired():
+                self.put(event)
+            case Tenant():
+                self.put(Freed(frozenset({Lack.QUOTA})))
+            case Dataset():
+                self.put(Freed(frozenset({Lack.DATASET})))
+            case FabricNode() | FabricLeaf():
+                self.put(Freed(frozenset({Lack.FABRIC, Lack.SEGMENT})))
+            case _:
+                pass
 
     def take_proposals(self, messages: Sequence[StoredMessage]) -> None:
         """Callback of the follower of proposals."""

@@ -89,6 +89,9 @@ class Book:
     deferred: list[Report] = field(default_factory=list)
     """Reports that count only after settling."""
     freed: set[Lack] = field(default_factory=set)
+    """What waiting jobs are to be woken for."""
+    changes: int = 0
+    """Counts what became free; a job is woken once for each."""
     kept: Kept | None = None
     asking: set[JobKey] = field(default_factory=set)
     """Jobs whose round is being answered."""
@@ -140,6 +143,11 @@ class Book:
 
     def refuse(self, sequence: int, field_path: str, reason: str) -> None:
         self.effects.append(Refuse(sequence, field_path, reason))
+
+    def free(self, lacks: Iterable[Lack]) -> None:
+        """Something became free that waiting jobs may lack."""
+        self.freed.update(lacks)
+        self.changes += 1
 
     def next_commit(self) -> str:
         """A commit id: unique over instances, so that a head tells whose write it is."""

@@ -113,11 +113,11 @@ class Committer:
                 lifecycle.take_node(book, happened)
             case NodeHardware():
                 recovery.take_hardware(book, happened)
-                book.freed |= {Lack.NODE, Lack.GPU, Lack.VF}
+                book.free({Lack.NODE, Lack.GPU, Lack.VF, Lack.AGENT})
             case NodeStorage():
-                book.freed |= {Lack.CACHE, Lack.SCRATCH, Lack.DATASET}
+                book.free({Lack.CACHE, Lack.SCRATCH, Lack.DATASET})
             case Freed():
-                book.freed |= happened.lacks
+                book.free(happened.lacks)
             case Tick():
                 self._take_time()
             case Proposal():
@@ -153,6 +153,7 @@ class Committer:
         book.now = max(now, book.now)
         if book.freed or self._ticked:
             for job in pending.to_wake(book):
+                job.woken_by = book.changes
                 rounds.ask(book, job)
         book.freed.clear()
         self._ticked = False

@@ -53,7 +53,7 @@ def take_undone(book: Book, job: Job, node: NodeName) -> None:
         return
     book.ledger.free(job.run, node)
     book.tombstone(held.placement)
-    book.freed |= _FREED_BY_RELEASE
+    book.free(_FREED_BY_RELEASE)
     finish_if_undone(book, job)
 
 
@@ -113,4 +113,4 @@ def take_stray_undone(book: Book, stray: StoredPlacement) -> None:
     del book.strays[placement.run, placement.node]
     book.ledger.free(placement.run, placement.node)
     book.tombstone(placement)
-    book.freed |= _FREED_BY_RELEASE
+    book.free(_FREED_BY_RELEASE)

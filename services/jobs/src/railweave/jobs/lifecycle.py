@@ -279,7 +279,7 @@ def _take_undone(book: Book, job: Job, report: Report, held: StoredPlacement) ->
 def take_node(book: Book, desired: NodeDesired) -> None:
     """An operator's wish for a node: freed nodes wake waiting jobs; a retired one gives back what it held."""
     if desired.mode is NodeMode.SCHEDULABLE:
-        book.freed |= set(Lack)
+        book.free(Lack)
     if desired.mode is NodeMode.RETIRED:
         reason = Reason(code=ReasonCode.RELEASED_BY_OPERATOR, text=f"{desired.node} was retired", node=desired.node)
         for stray in [held for (_, node), held in book.strays.items() if node == desired.node]:

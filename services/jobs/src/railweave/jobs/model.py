@@ -96,6 +96,8 @@ class Job:
     """A newer run under the same name, which waits for this one to be released."""
     retry_at: datetime | None = None
     retries: int = 0
+    woken_by: int = -1
+    """Number of the change (`Book.changes`) that it was last woken for."""
     is_adopted: bool = False
     """Taken over from journals: it runs already, and no deadline of a start applies to it."""
     missing_since: datetime | None = None

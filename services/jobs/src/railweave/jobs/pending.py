@@ -122,13 +122,18 @@ def to_wake(book: Book) -> Iterable[Job]:
             break
         if job.retry_at is not None and job.retry_at <= book.now:
             due.append(job)
-        elif by_change < book.config.wake_at_once and book.freed and (not job.lacks or job.lacks & book.freed):
+        elif by_change < book.config.wake_at_once and _is_waited_for(book, job):
             is_behind = kept.gang is not None and kept.gang.queue_order() < job.queue_order()
             count = others if is_behind else everyone
             if job.spec is not None and count.could_fit(job.spec):
                 due.append(job)
                 by_change += 1
     return due
+
+
+def _is_waited_for(book: Book, job: Job) -> bool:
+    """Whether what became free is what a job lacks, and it was not asked again for that already."""
+    return bool(book.freed) and job.woken_by < book.changes and (not job.lacks or bool(job.lacks & book.freed))
 
 
 def next_retry(book: Book, job: Job) -> datetime:

@@ -127,6 +127,8 @@ def _store_commit(
     book.stop_asking(job)
     job.commit = commit
     job.conflicts = job.retries = 0
+    # What it lacked is there: the next few that wait for the same are asked too. Those told no are not asked again.
+    book.freed |= job.lacks
     job.reasons, job.lacks, job.told = (), frozenset(), ()
     job.claims = claims
     job.reports = {}
