@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,6 +62,18 @@ class Target:
         if not self._settings:
             self._settings.append(settings_for(self.nats, self.config))
         return self._settings[0]
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM cancels the task inside, as Ctrl-C does, so that it takes down what it started."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if task is not None:
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 class Session:
@@ -127,6 +140,9 @@ def failures_named() -> Iterator[None]:
     """Turn the failures of clients and bus into CommandFailed."""
     try:
         yield
+    except asyncio.CancelledError:
+        # What runs long takes down what it started when it is told to end (SIGTERM), and ends here.
+        raise CommandFailed("interrupted", Exit.INTERRUPTED) from None
     except ExceptionGroup as group:
         raise named(group.exceptions[0]) from group
     except (ContractError, BusError, StillWaiting, *_CLIENT_ERRORS) as error:

@@ -66,7 +66,7 @@ def replay(
     limit: Annotated[
         float, typer.Option("--limit", min=1.0, metavar="SECONDS", help="Then what waits is cancelled.")
     ] = 600.0,
-    layout: Annotated[Layout, typer.Option("--layout", help="Services and agents by process.")] = Layout.ONE,
+    layout: Annotated[Layout, typer.Option("--layout", help="Services and agents by process.")] = Layout.SPLIT,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result here too.", show_default=False)
     ] = None,

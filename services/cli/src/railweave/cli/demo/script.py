@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +19,7 @@ from railweave.cli.demo.narrator import Narrator
 from railweave.cli.demo.network import DemoWorker, Traffic
 from railweave.cli.output import Column, table
 from railweave.cli.replay.leaks import AGENTS_HELD, find_leaks
-from railweave.cli.session import Session, connected
+from railweave.cli.session import Session, connected, ended_by_sigterm
 from railweave.cli.stack.design import Shape
 from railweave.cli.stack.local import LocalStack
 from railweave.contracts.client import wait_prepared
@@ -62,17 +61,13 @@ async def run_demo(directory: Path, *, simulated: bool) -> Narrator:
     tale = Narrator()
     settings = {"agent": {"resync_s": _RESYNC_S}}
     stack = LocalStack(directory, shape(simulated=simulated), settings=settings, say=lambda text: tale.show(Text(text)))
-    loop = asyncio.get_running_loop()
-    here = asyncio.current_task()
-    if here is not None:
-        loop.add_signal_handler(signal.SIGTERM, here.cancel)
     story = _Story(tale, stack)
-    try:
-        await story.tell()
-    finally:
-        await stack.stop()
-        await asyncio.to_thread(network.remove_namespaces, story.namespaces)
-        loop.remove_signal_handler(signal.SIGTERM)
+    with ended_by_sigterm():
+        try:
+            await story.tell()
+        finally:
+            await stack.stop()
+            await asyncio.to_thread(network.remove_namespaces, story.namespaces)
     story.check_gone()
     return tale
 
@@ -352,7 +347,7 @@ def traffic_table(traffic: Traffic) -> Table:
     """Packets by the rail of their source and the NIC they left by; those where they belong in green."""
     rails = sorted(traffic.left_by)
     return table(
-        [Column("packets from", keep=True), *(Column(f"left by rail{rail}", right=True) for rail in rails)],
+        [Column("packets from", keep=True), *(Column(f"by rail{rail}", right=True) for rail in rails)],
         [
             (
                 f"rail{rail}'s address",

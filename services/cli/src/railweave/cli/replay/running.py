@@ -13,7 +13,7 @@ from railweave.cli.replay.ledger import Stage
 from railweave.cli.replay.outcome import outcome
 from railweave.cli.replay.player import Pace, Player, Progress
 from railweave.cli.replay.traces import Trace
-from railweave.cli.session import Session, connected
+from railweave.cli.session import Session, connected, ended_by_sigterm
 from railweave.cli.stack.local import LocalStack
 from railweave.contracts.query import COUNTS_SUBJECT, CountsAnswer, CountsQuery
 
@@ -25,16 +25,17 @@ def say(text: str) -> None:
 
 async def replay_on(stack: LocalStack, trace: Trace, pace: Pace) -> dict[str, Any]:
     """Bring a stack up, play a trace on it, take it down; the result."""
-    try:
-        await stack.start(timeout_s=120.0)
-        say(
-            f"{words.plural(len(trace.jobs), 'job')} of a {trace.kind} trace on "
-            f"{words.plural(len(stack.node_names), 'node')}, {pace.speed:,.0f} times as fast"
-        )
-        async with connected(stack.target) as session:
-            return await _played(session, trace, pace, lambda: stack.gauge(AGENTS_HELD))
-    finally:
-        await stack.stop()
+    with ended_by_sigterm():
+        try:
+            await stack.start(timeout_s=120.0)
+            say(
+                f"{words.plural(len(trace.jobs), 'job')} of a {trace.kind} trace on "
+                f"{words.plural(len(stack.node_names), 'node')}, {pace.speed:,.0f} times as fast"
+            )
+            async with connected(stack.target) as session:
+                return await _played(session, trace, pace, lambda: stack.gauge(AGENTS_HELD))
+        finally:
+            await stack.stop()
 
 
 async def _played(session: Session, trace: Trace, pace: Pace, held: Callable[[], Awaitable[int]]) -> dict[str, Any]:

@@ -112,14 +112,16 @@ _DATASETS: dict[str, tuple[str, int]] = {
 _DATA_PATH = re.compile(r"%s/data/([A-Za-z0-9_.-]+)")
 
 _STEPS_PER_S: tuple[tuple[str, float], ...] = (
-    # The trace has steps and no times. Round figures for one V100, so that runs last minutes to days as they did.
-    ("ResNet-18", 25.0),
-    ("ResNet-50", 4.0),
-    ("Transformer", 20.0),
-    ("LM", 60.0),
-    ("Recommendation", 20.0),
-    ("CycleGAN", 4.0),
-    ("A3C", 5.0),
+    # The trace has steps and no times. With these the longest job of each kind runs a week, which is the longest that
+    # the trace's generator draws (10^4 minutes).
+    ("ResNet-18", 170.0),
+    ("ResNet-50", 40.0),
+    ("Transformer", 38.0),
+    ("LM (batch size 5)", 700.0),
+    ("LM", 190.0),
+    ("Recommendation", 2.4),
+    ("CycleGAN", 7.7),
+    ("A3C", 35.0),
 )
 
 
