@@ -201,14 +201,14 @@ def dry_run_text(answer: DryRunAnswer, job: str) -> Group:
 
 
 def nodes_table(rows: Sequence[NodeRow], now: datetime) -> Table:
-    """Nodes, a line each."""
+    """Nodes, a line each: GPUs and VF groups as free/all, cache as used/all."""
     return table(
         [
             Column("NODE", keep=True),
             Column("MODE", keep=True),
             Column("HEARD", right=True),
-            Column("GPUS FREE", right=True),
-            Column("VF GROUPS", right=True),
+            Column("GPUS", right=True),
+            Column("VFS", right=True),
             Column("CACHE", right=True),
             Column("JOBS", right=True),
             Column("PROBLEMS", ratio=1),

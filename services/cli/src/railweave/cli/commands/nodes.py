@@ -50,7 +50,10 @@ def nodes(
     problems: Annotated[bool, typer.Option("--problems", help="Only those with something wrong.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List nodes: what is free on them, and what is wrong with them."""
+    """List nodes: what is free on them, and what is wrong with them.
+
+    GPUS and VFS (VF groups) are free/all, CACHE is used/all.
+    """
     question = NodesQuery(modes=tuple(mode or ()), leaf=None if leaf is None else _named(LeafName, leaf, "--leaf"))
     answer = run(_nodes(target(ctx), question))
     if problems:
