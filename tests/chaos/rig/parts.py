@@ -164,6 +164,11 @@ class ServicePart(Part):
         return self._announce.read_text() if self.pid is not None and self._announce.exists() else None
 
     @property
+    def is_alive(self) -> bool:
+        """Whether it says so itself; it need not be ready for that."""
+        return self._get("/healthz") is not None
+
+    @property
     def is_ready(self) -> bool:
         return self._get("/readyz") is not None
 

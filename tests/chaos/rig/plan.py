@@ -148,7 +148,7 @@ def _spec(rng: random.Random, name: str, nodes: int, gpus: int, datasets: list[D
             ),
         ),
         network=NetworkWanted() if rng.random() < 0.75 else None,
-        datasets=tuple(rng.sample(datasets, wanted)) if wanted else (),
+        datasets=tuple(rng.sample(datasets, min(wanted, len(datasets)))),
         priority=rng.choice([0, 0, 0, 5]),
         prepare_deadline_s=120,
         attach_deadline_s=120,

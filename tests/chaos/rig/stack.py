@@ -73,7 +73,10 @@ class ChaosStack:
         for section, values in (settings or {}).items():
             extra[section] = extra.get(section, {}) | values
         self.design: Design = design(run, shape, Layout.EACH, directory, extra)
-        self.nats = LocalNatsServer(directory / "nats", port=port_to_try())
+        monitoring = port_to_try()
+        self.monitoring = f"http://127.0.0.1:{monitoring}"
+        http = f'http: "127.0.0.1:{monitoring}"'
+        self.nats = LocalNatsServer(directory / "nats", port=port_to_try(), extra_config=http)
         self.valkey = LocalValkeyServer(directory / "valkey", port=port_to_try())
         for server in (self.nats, self.valkey):
             server.directory.mkdir(exist_ok=True)
