@@ -84,8 +84,8 @@ def test_a_gang_gets_its_nodes_once_those_before_it_are_over(seed: int, nodes: i
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("gang", "nodes"), [(64, 96), pytest.param(500, 600, marks=pytest.mark.long)])
 def test_a_large_gang_is_placed_among_small_jobs(gang: int, nodes: int) -> None:
-    crowd = Crowd(nodes, seed=1, per_second=nodes / 8, runs_s=(4.0, 12.0))
-    for _ in range(14):
+    crowd = Crowd(nodes, seed=1, per_second=nodes / 24, runs_s=(6.0, 20.0))
+    for _ in range(22):
         crowd.pass_second()
     crowd.desk.submit("gang", workers=gang, gpus=2)
     crowd.desk.propose(most=10_000)

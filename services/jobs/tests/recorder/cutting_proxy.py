@@ -18,6 +18,9 @@ class CuttingProxy:
         self.cut_before: bytes | None = None
         """A request with these bytes is not forwarded; the connection is cut."""
         self.was_cut = asyncio.Event()
+        self.lets_in = asyncio.Event()
+        """Cleared: who connects has to wait."""
+        self.lets_in.set()
         self._writers: set[asyncio.StreamWriter] = set()
 
     @contextlib.asynccontextmanager
@@ -35,6 +38,7 @@ class CuttingProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         with contextlib.suppress(OSError):
+            await self.lets_in.wait()
             up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._target)
             self._writers.add(up_writer)
             deaf = asyncio.Event()

@@ -113,14 +113,15 @@ async def test_a_single_head_whose_answer_was_lost_is_not_stored_again(bench: Be
 async def test_another_writer_during_the_doubt_fences(bench: Bench, cut: str) -> None:
     recorder = bench.recorder()
     setattr(bench.proxy, cut, b"Nats-Batch-Commit")
+    bench.proxy.lets_in.clear()
     waits = asyncio.ensure_future(recorder.store([batch("1")]))
-    # The other writes before the first has found its way back.
     async with asyncio.timeout(20):
         await bench.proxy.was_cut.wait()
         last = (await bench.direct.stream_state(PLACEMENTS)).last_sequence
         other = bench.recorder(at=last, instance="b", direct=True)
         theirs = (*(placement("1", f"n{number}", commit="c-2") for number in range(3)), head("1", commit="c-2"))
         await other.store([Store(theirs, atomic=True)])
+        bench.proxy.lets_in.set()
         with pytest.raises(Fenced):
             await waits
     assert {event.commit for event in await bench.stored()} == {"c-2"}
