@@ -7,9 +7,12 @@ import json
 from typing import Any
 
 import nats
+import pytest
 
 from railweave.cli.exits import Exit
 from railweave_testing.command_line import Up, eventually
+
+pytestmark = pytest.mark.timeout(120)
 
 
 def state(stack: Up, job: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,12 @@ import pytest
 
 from railweave.runtime.netlink import LinuxKernel
 from railweave_testing.command_line import Up, eventually
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: run as root"),
+]
 
 Make = Callable[..., Up]
 
@@ -75,9 +82,19 @@ def test_what_a_killed_stack_leaves_is_swept_by_down(fresh_stack: Make) -> None:
 @pytest.mark.long
 def test_the_demo_passes_all_its_checks_and_leaves_nothing(tmp_path: Path) -> None:
     before = LinuxKernel().netns_names()
-    done = subprocess.run(
-        [sys.executable, "-m", "railweave.cli.main", "demo"], cwd=tmp_path, capture_output=True, text=True, timeout=200
-    )
-    assert done.returncode == 0, done.stdout
-    assert "FAILED" not in done.stdout
-    assert [name for name in LinuxKernel().netns_names() if name not in before and name.startswith("rw")] == []
+    command = [sys.executable, "-m", "railweave.cli.main", "demo"]
+    with (
+        (tmp_path / "told").open("wb") as told,
+        subprocess.Popen(command, cwd=tmp_path, stdout=told, stderr=told) as demo,
+    ):
+        try:
+            status = demo.wait(timeout=200)
+        finally:
+            # Not killed: it takes down what it made.
+            demo.terminate()
+    text = (tmp_path / "told").read_text()
+    assert status == 0, text
+    assert "FAILED" not in text
+    run = re.search(r"(rw[0-9a-f]{4})-train-1", text)
+    assert run is not None
+    assert [name for name in LinuxKernel().netns_names() if name not in before and name.startswith(run[1])] == []

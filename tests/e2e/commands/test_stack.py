@@ -22,6 +22,8 @@ from railweave.runtime.local_servers import LocalNatsServer, LocalValkeyServer
 from railweave.runtime.spawn import port_to_try
 from railweave_testing.command_line import Up, command, eventually
 
+pytestmark = pytest.mark.timeout(180)
+
 Make = Callable[..., Up]
 
 

@@ -104,14 +104,14 @@ class Traffic:
         return sum(row.get(rail, 0) for rail, row in self.left_by.items())
 
 
-def ping_all(workers: Sequence[DemoWorker]) -> Traffic:
-    """From every address of every worker to every address of every other, one source at a time, so that the counters
-    of the sender tell by which rail that source's packets left."""
+def ping_all(workers: Sequence[DemoWorker], senders: Sequence[DemoWorker] | None = None) -> Traffic:
+    """From every address of every worker (or of `senders`) to every address of every other, one source at a time, so
+    that the counters of the sender tell by which rail that source's packets left."""
     rails = range(len(workers[0].addresses))
     left_by: dict[int, dict[int, int]] = {rail: dict.fromkeys(rails, 0) for rail in rails}
     sent = answered = 0
     with ThreadPoolExecutor(16) as pool:
-        for worker in workers:
+        for worker in workers if senders is None else senders:
             others = [address for other in workers if other is not worker for address in other.addresses]
             for rail in rails:
                 before = sent_by_rail(worker)

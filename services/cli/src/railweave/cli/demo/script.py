@@ -44,7 +44,8 @@ CLUSTER = ClusterName("lab")
 _MIB = 2**20
 _CORPUS_BYTES = 4 * _MIB
 _RESYNC_S = 8.0
-_WAIT_S = 20.0
+_WAIT_S = 30.0
+_TRIES = 4
 _STRAY = 0.05
 """Share of stray packets that is neighbour discovery and not traffic."""
 
@@ -212,14 +213,14 @@ class _Story:
 
     async def _without_rules(self, workers: list[DemoWorker]) -> None:
         tale = self._tale
-        tale.title("The same with the rules taken away")
+        tale.title("The same from worker 0 with its rules taken away")
+        first = workers[0]
         bare: Traffic | None = None
-        for _ in range(3):
-            for worker in workers:
-                await asyncio.to_thread(network.take_rules_away, worker)
-            bare = await asyncio.to_thread(network.ping_all, workers)
-            # The agents look once in a while and mend: what they mended meanwhile was no measurement.
-            if not any([await asyncio.to_thread(network.rule_count, worker) for worker in workers]):
+        for _ in range(_TRIES):
+            await asyncio.to_thread(network.take_rules_away, first)
+            bare = await asyncio.to_thread(network.ping_all, workers, [first])
+            # Its agent looks once in a while and mends: what was mended meanwhile is no measurement.
+            if not await asyncio.to_thread(network.rule_count, first):
                 break
         if bare is not None:
             tale.show(traffic_table(bare))
@@ -228,11 +229,11 @@ class _Story:
         tale.say(f"the agents compare what is with what must be, here every {_RESYNC_S:g} s, and mend it:")
 
         def mended() -> bool:
-            return all(network.rule_count(worker) == 4 for worker in workers)
+            return network.rule_count(first) == 4
 
-        is_mended = await self._eventually(lambda: asyncio.to_thread(mended), _RESYNC_S * 2.5)
-        tale.check(is_mended, "the rules are back in every worker, and nobody was asked")
-        again = await asyncio.to_thread(network.ping_all, workers)
+        is_mended = await self._eventually(lambda: asyncio.to_thread(mended), _RESYNC_S * 2 + _WAIT_S)
+        tale.check(is_mended, "the rules are back, and nobody was asked")
+        again = await asyncio.to_thread(network.ping_all, workers, [first])
         tale.check(
             again.answered == again.sent and again.strayed <= again.sent * _STRAY,
             "and each rail's traffic leaves by its own NIC again",
