@@ -21,7 +21,15 @@ from railweave.contracts.desired import NodeDesired, NodeMode
 from railweave.contracts.envelope import Event
 from railweave.contracts.identity import JobKey, JobRun
 from railweave.contracts.inventory import Failure, NodeHardware, Report, ReportState
-from railweave.contracts.job import JobEnded, JobStarted, JobSubmitted, JobUpdated, Outcome, SchedulerSnapshot
+from railweave.contracts.job import (
+    JobEnded,
+    JobStarted,
+    JobSubmitted,
+    JobUpdated,
+    Outcome,
+    SchedulerSnapshot,
+    WorkerGroup,
+)
 from railweave.contracts.placement import Epoch, Fence, Head, JobState, Placement, PlacementState
 from railweave.contracts.proposal import (
     Ask,
@@ -259,16 +267,19 @@ class Desk:
     def answers(self, ask: Ask, nodes: Sequence[str] | None = None) -> list[Proposal]:
         """What each concern says to an ask: the first nodes with enough free, or that there are none."""
         places = ask.spec.places()
+        groups_of: dict[int, list[WorkerGroup]] = {}
+        for place in places:
+            groups_of.setdefault(place.slot, []).append(place.group)
         chosen: list[NodeName] = []
-        for slot in range(ask.spec.slot_count):
-            groups = [place.group for place in places if place.slot == slot]
+        names, before = iter(sorted(self.state.nodes)), groups_of[0]
+        for slot, groups in groups_of.items():
             if nodes is not None:
                 chosen.append(NodeName(nodes[slot]))
                 continue
-            fitting = (
-                name for name in sorted(self.state.nodes) if name not in chosen and self._fits(name, groups, ask)
-            )
-            found = next(fitting, None)
+            if groups != before:
+                # Who did not fit the slot before may fit this one.
+                names, before = iter(sorted(set(self.state.nodes) - set(chosen))), groups
+            found = next((name for name in names if self._fits(name, groups, ask)), None)
             if found is None:
                 capable = [node for node in self.state.nodes.values() if node.hardware is not None]
                 never = ask.spec.slot_count > len(capable) or any(group.gpus > GPUS for group in ask.spec.workers)
@@ -284,7 +295,7 @@ class Desk:
         }
         return [answers[concern] for concern in ask.concerns]
 
-    def _fits(self, name: NodeName, groups: Iterable[Any], ask: Ask) -> bool:
+    def _fits(self, name: NodeName, groups: Sequence[WorkerGroup], ask: Ask) -> bool:
         node = self.state.nodes[name]
         if not node.is_schedulable or name in ask.exclude or name in ask.avoid:
             return False
@@ -298,7 +309,7 @@ class Desk:
                 if best is None:
                     return False
                 free[best] -= int(group.milli_per_gpu)
-        return not ask.spec.wants_network or len(self._free_vfs(name)) >= len(list(groups))
+        return not ask.spec.wants_network or len(self._free_vfs(name)) >= len(groups)
 
     def _free_vfs(self, name: NodeName) -> list[int]:
         used = {vf for _, vf in self.state.nodes[name].vfs_used}

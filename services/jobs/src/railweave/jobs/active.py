@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from railweave.contracts.desired import Dataset, NodeDesired, Tenant
-from railweave.contracts.envelope import Event, decode_event, encode_event
+from railweave.contracts.envelope import MAX_BODY_BYTES, Envelope, Event, decode_event, encode_event
 from railweave.contracts.errors import ContractError
 from railweave.contracts.fabric import FabricLeaf, FabricNode
 from railweave.contracts.identity import JobKey
@@ -43,6 +43,12 @@ _log = structlog.stdlib.get_logger(__name__)
 TICK_S = 0.25
 _MOST_INPUTS = 1000
 """Inputs of one step: enough to fill a batch, few enough to keep a step short."""
+_LARGEST_BYTES: dict[type[Event], int] = {
+    JobSubmitted: 256 * 1024,
+    JobUpdated: 256 * 1024,
+    JobStarted: 512 * 1024,
+}
+"""What a job wants and where its workers are stand in its head beside its nodes, and a head is one message of 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +106,8 @@ class ActiveCommitter:
 
     async def take_job_message(self, message: StoredMessage, delivery: Delivery) -> None:
         """Handler of the JOBS consumer: the delivery is settled when everything it causes is stored."""
-        try:
-            envelope = decode_event(message)
-        except ContractError as error:
-            raise Reject(error.field, error.reason) from error
+        envelope = job_input(message)
         event = envelope.data
-        if not isinstance(event, JobSubmitted | JobUpdated | JobStarted | JobEnded):
-            raise Reject("type", f"expected a scheduler's event, found {event.TYPE}")
         if envelope.traceparent is not None:
             self._traces[event.key] = envelope.traceparent
         delivery.defer()
@@ -297,6 +298,25 @@ class ActiveCommitter:
             live = self.committer.book.jobs
             for key in [key for key in self._traces if key not in live]:
                 del self._traces[key]
+
+
+def job_input(message: StoredMessage) -> Envelope[JobSubmitted | JobUpdated | JobStarted | JobEnded]:
+    """Read a scheduler's event.
+
+    Raises:
+        Reject: it is malformed or none; names the field.
+    """
+    try:
+        envelope = decode_event(message)
+    except ContractError as error:
+        raise Reject(error.field, error.reason) from error
+    event = envelope.data
+    if not isinstance(event, JobSubmitted | JobUpdated | JobStarted | JobEnded):
+        raise Reject("type", f"expected a scheduler's event, found {event.TYPE}")
+    most = _LARGEST_BYTES.get(type(event), MAX_BODY_BYTES)
+    if len(message.body) > most:
+        raise Reject("body", f"expected at most {most} bytes, found {len(message.body)}")
+    return Envelope(envelope.id, envelope.source, envelope.time, envelope.traceparent, event)
 
 
 def _first_of(failure: BaseException) -> BaseException:

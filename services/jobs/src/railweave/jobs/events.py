@@ -23,6 +23,10 @@ from railweave.contracts.job import (
 from railweave.contracts.placement import Head, JobState, Placement
 from railweave.contracts.types import Round
 
+_MOST_BYTES = 700_000
+"""Of a message's 1 MiB, for workers; nodes are told beside them."""
+_BYTES_AROUND = 64
+
 
 def event_of(head: Head, placements: Sequence[Placement]) -> Event | None:
     """The event that says what a head says; None for a state that has none."""
@@ -56,7 +60,10 @@ def identity(run: JobRun, round_number: int) -> dict[str, Any]:
 
 
 def placed(run: JobRun, round_number: int, placements: Sequence[Placement]) -> JobPlaced:
-    """The whole answer in one event. `placements` in rank order, at least one."""
+    """The whole answer in one event. `placements` in rank order, at least one.
+
+    Where that is more than a message holds, addresses and GPUs are left to the placements, and a warning says so.
+    """
     workers = tuple(
         PlacedWorker(
             worker=worker.worker,
@@ -71,10 +78,25 @@ def placed(run: JobRun, round_number: int, placements: Sequence[Placement]) -> J
         for placement in placements
         for worker in placement.workers
     )
+    warnings: tuple[str, ...] = ()
+    if _length(workers) > _MOST_BYTES:
+        warnings = ("too many workers for one event: addresses and GPUs are in the placements alone",)
+        workers = tuple(PlacedWorker(worker=item.worker, node=item.node) for item in workers)
+        if _length(workers) > _MOST_BYTES:
+            workers = ()
     return JobPlaced(
         **identity(run, round_number),
         nodes=tuple(placement.node for placement in placements),
         workers=workers,
         rendezvous=placements[0].rendezvous,
+        warnings=warnings,
         commit=placements[0].commit,
+    )
+
+
+def _length(workers: Sequence[PlacedWorker]) -> int:
+    """About how many bytes workers are on the wire, at most."""
+    return sum(
+        _BYTES_AROUND + len(item.node.encode()) + sum(len(text) + 3 for text in (*item.addresses, *item.gpus))
+        for item in workers
     )

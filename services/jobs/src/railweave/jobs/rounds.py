@@ -18,6 +18,13 @@ from railweave.jobs.events import identity, placed
 from railweave.jobs.model import Job, StoredPlacement, seconds
 from railweave.jobs.render import RenderError, render
 
+_MOST_REASONS = 64
+"""Kept of a proposal's reasons: a head is one message."""
+_MANY_PARTS = 400
+"""Workers and interfaces of a placement that are surely less than a message."""
+_MOST_BYTES = 1_000_000
+"""Of a placement, in a message of 1 MiB."""
+
 
 def ask(book: Book, job: Job) -> None:
     """Start the next round; while the book settles, later."""
@@ -76,11 +83,12 @@ def take_proposal(book: Book, proposal: Proposal) -> None:
     spec = book.spec_of(job)
     if proposal.reasons:
         job.unanswered = 0
+        reasons = proposal.reasons[:_MOST_REASONS]
         # One no is enough: what the others would give is not waited for.
         if proposal.never:
-            reject(book, job, proposal.reasons)
+            reject(book, job, reasons)
         else:
-            wait(book, job, proposal.reasons)
+            wait(book, job, reasons)
     elif all(concern in job.proposals for concern in concerns_of(spec)):
         job.unanswered = 0
         _commit(book, job)
@@ -99,6 +107,10 @@ def _commit(book: Book, job: Job) -> None:
         return
     if len(placements) + 1 > book.config.max_batch:
         reject(book, job, (_too_large(book, len(placements)),))
+        return
+    long = next((item for item in placements if _is_too_long(item)), None)
+    if long is not None:
+        reject(book, job, (_too_long(long),))
         return
     gone = _not_usable(book, job, placements)
     if gone:
@@ -250,6 +262,22 @@ def job_claims(placements: tuple[Placement, ...]) -> tuple[Claim, ...]:
     if not milli:
         return ()
     return (Claim(kind=ClaimKind.TENANT_GPU_MILLI, key=str(placements[0].tenant), amount=milli),)
+
+
+def _is_too_long(placement: Placement) -> bool:
+    """Whether a placement is more than one message holds. Looked at only where it has uncommonly many parts."""
+    parts = sum(1 + len(worker.network.interfaces if worker.network else ()) for worker in placement.workers)
+    return parts > _MANY_PARTS and len(placement.model_dump_json().encode()) > _MOST_BYTES
+
+
+def _too_long(placement: Placement) -> Reason:
+    return Reason(
+        code=ReasonCode.TOO_LARGE,
+        text=f"the placement on {placement.node}, of {len(placement.workers)} workers, is past {_MOST_BYTES} bytes",
+        node=placement.node,
+        numbers={"workers": len(placement.workers), "largest_bytes": _MOST_BYTES},
+        remedy="use fewer workers a node",
+    )
 
 
 def _too_large(book: Book, nodes: int) -> Reason:
