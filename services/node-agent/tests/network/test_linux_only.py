@@ -21,6 +21,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.timeout(180)  # 20 s of CPU: more than a minute on a machine that does much else
 def test_200_cycles_leak_no_descriptor_and_no_thread(linux_world, vf):
     # dranet PR#180, sriov-cni d7318f28
     wants = [vf(0)]
