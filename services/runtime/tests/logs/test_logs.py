@@ -172,7 +172,9 @@ class TestRepeats:
         now[0] = 10.0
         assert limit(None, "warning", dict(event))["repeated"] == 3
 
-    @pytest.mark.parametrize("change", [{"job": "2"}, {"node": "n2"}, {"event": "other"}, {"logger": "y"}, {"service": "gpu"}])
+    @pytest.mark.parametrize(
+        "change", [{"job": "2"}, {"node": "n2"}, {"event": "other"}, {"logger": "y"}, {"service": "gpu"}]
+    )
     def test_another_job_event_logger_or_service_is_not_a_repeat(self, change: dict[str, str]) -> None:
         limit = RepeatLimiter(10.0, monotonic=lambda: 0.0)
         event = {"event": "refused", "level": "warning", "job": "1", "logger": "x", "service": "jobs"}
