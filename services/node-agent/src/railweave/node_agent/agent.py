@@ -230,7 +230,8 @@ class NodeAgent:
     async def _report(self, key: EntryKey) -> bool:
         """Say what must be said of a placement; whether that is stored, or nothing must."""
         entry = self.journal.entries.get(key)
-        due = due_report(self._records.get(key), entry, self.journal.buried.get(key), self._facts)
+        record = self._records.get(key)
+        due = due_report(record, entry, self.journal.buried.get(key), self._facts)
         if due is None or self.speaker.has_said(key, due):
             return True
         self._boundary(f"before reporting {due.state}")
@@ -241,6 +242,7 @@ class NodeAgent:
             steps=entry.timings if entry is not None and is_about_entry else self._undo_steps.pop(key, ()),
             failure=entry.failure if entry is not None and is_about_entry else None,
             held=entry.placement if entry is not None and due.state is ReportState.ORPHAN else None,
+            traceparent=record.traceparent if record is not None else None,
         )
         self._boundary(f"reported {due.state}")
         return said

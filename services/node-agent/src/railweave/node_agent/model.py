@@ -124,11 +124,14 @@ class Record:
     fence: Fence
     placement: Placement | None = None
     """Of a desired one."""
+    traceparent: str | None = None
+    """The trace it belongs to, which its report goes on with."""
 
     @classmethod
-    def of(cls, placement: Placement, fence: Fence) -> Record:
+    def of(cls, placement: Placement, fence: Fence, traceparent: str | None = None) -> Record:
         desired = placement if placement.state is PlacementState.DESIRED else None
-        return cls(EntryKey.of(placement), placement.uid, int(placement.round), placement.state, fence, desired)
+        key, round_number = EntryKey.of(placement), int(placement.round)
+        return cls(key, placement.uid, round_number, placement.state, fence, desired, traceparent)
 
 
 @dataclass(frozen=True, slots=True)

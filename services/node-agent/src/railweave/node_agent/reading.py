@@ -40,6 +40,7 @@ def read_placement(message: StoredMessage) -> Record:
     Raises:
         ContractError: names the field; the message changes nothing.
     """
+    trace = message.headers.get("traceparent")
     try:
         frame = _Frame.model_validate_json(message.body)
     except ValidationError:
@@ -48,8 +49,9 @@ def read_placement(message: StoredMessage) -> Record:
         mark = frame.data if frame.type == Placement.TYPE else None
     if mark is None or mark.state is PlacementState.DESIRED:
         placement = decode_as(Placement, message).data
-        return Record.of(placement, Fence(placement.epoch, message.sequence))
+        return Record.of(placement, Fence(placement.epoch, message.sequence), trace)
     if mark.subject() != message.subject:
         raise ContractError("subject", f"the body belongs to {mark.subject()!r}, it came on {message.subject!r}")
     key = EntryKey(mark.cluster, mark.job, mark.attempt)
-    return Record(key, mark.uid, int(mark.round), mark.state, Fence(mark.epoch, message.sequence))
+    fence = Fence(mark.epoch, message.sequence)
+    return Record(key, mark.uid, int(mark.round), mark.state, fence, traceparent=trace)

@@ -128,6 +128,7 @@ class Speaker:
         steps: tuple[Step, ...] = (),
         failure: Failure | None = None,
         held: Placement | None = None,
+        traceparent: str | None = None,
     ) -> bool:
         """Say it; whether it is stored. The storage inventory goes first where it has changed."""
         if self._storage_version != self._source.storage_version and not await self.say_storage():
@@ -149,7 +150,7 @@ class Speaker:
         )
         ttl_s = UNDONE_TTL_S if due.state is ReportState.UNDONE else None
         self._echoes.add(revision)
-        if not await self._voice(encode_event(report, ttl_s=ttl_s)):
+        if not await self._voice(encode_event(report, traceparent=traceparent, ttl_s=ttl_s)):
             return False
         known = self._said.get(key)
         if known is None or known[1] < revision:
