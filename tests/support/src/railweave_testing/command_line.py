@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,8 @@ class Up:
 
     def command(self, *arguments: str, text: str | None = None) -> Said:
         """Run a command on it, in this process."""
-        return command("--nats", self.context.nats, *arguments, text=text)
+        context = self.context
+        return command("--nats", context.nats, *arguments, text=text, environ={"RAILWEAVE_REDIS__URL": context.redis})
 
     def job(self, name: str, **fields: Any) -> str:
         """The file of a job of one worker with one GPU, unless `fields` say otherwise."""
@@ -106,9 +107,9 @@ class Up:
         return str(path)
 
 
-def command(*arguments: str, text: str | None = None) -> Said:
+def command(*arguments: str, text: str | None = None, environ: Mapping[str, str] | None = None) -> Said:
     """Run the command in this process: the same code as the console script's, without its start-up time."""
-    result = CliRunner().invoke(app, list(arguments), input=text)
+    result = CliRunner().invoke(app, list(arguments), input=text, env=environ)
     error = result.exception if isinstance(result.exception, CommandFailed) else None
     if result.exception is not None and error is None and not isinstance(result.exception, SystemExit):
         raise result.exception
