@@ -57,6 +57,8 @@ def _global(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
+    # Libraries warn about reconnects and the like; a command says what matters itself.
+    configure_logging(level="critical", log_format="console")
     ctx.obj = Target(nats, config)
 
 
@@ -90,8 +92,6 @@ app.add_typer(bench.app, name="bench", rich_help_panel=_LOCAL)
 
 def main() -> None:
     """The console script: every failure that has a name is said in a line with its remedy, and has an exit code."""
-    # Libraries warn about reconnects and the like; a command says what matters itself.
-    configure_logging(level="critical", log_format="console")
     try:
         app()
     except CommandFailed as error:
