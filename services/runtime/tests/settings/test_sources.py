@@ -127,12 +127,13 @@ def test_settings_without_sources_have_the_defaults_of_every_section() -> None:
 
 def test_a_section_registered_after_loading_is_a_mistake_and_not_its_defaults() -> None:
     with pytest.raises(LookupError, match="find services first"):
-        load_settings(environ={"RAILWEAVE_CACHE__ROOTS": "/a"}).section(CacheSettings)
+        load_settings(environ={"RAILWEAVE_CACHE__ROOTS": "/a"}, registry=SectionRegistry()).section(CacheSettings)
 
 
 def test_the_section_of_a_service_that_does_not_run_here_is_left_alone(tmp_path: Path) -> None:
     path = write(tmp_path / "s.yaml", "topology: {anything: [1, 2]}")
-    load_settings(config=path, environ={"RAILWEAVE_GPU__X": "1"}, flags=["agent.y=2"])
+    # A registry of its own: other tests of the same process may have found the services and their sections.
+    load_settings(config=path, environ={"RAILWEAVE_GPU__X": "1"}, flags=["agent.y=2"], registry=SectionRegistry())
 
 
 def test_a_section_is_read_by_one_model_only(registry: SectionRegistry) -> None:
