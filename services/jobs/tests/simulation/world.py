@@ -26,7 +26,7 @@ from railweave.contracts.placement import (
     JobState,
     Placement,
     PlacementState,
-    claims_of,
+    claim_terms,
 )
 from railweave.contracts.proposal import (
     Ask,
@@ -206,7 +206,7 @@ class Agent:
 
 
 def exclusive_claims(placement: Placement) -> set[tuple[str, str]]:
-    return {(claim.kind, claim.key) for claim in claims_of(placement) if claim.amount is None}
+    return {(kind, name) for kind, name, amount in claim_terms(placement) if amount is None}
 
 
 def overlaps(one: Placement, other: Placement) -> bool:
@@ -608,10 +608,10 @@ class World:
             undone = self.reports.get((placement.node, placement.run))
             if undone is not None and undone.state is ReportState.UNDONE:
                 continue
-            for claim in claims_of(placement):
-                key = (claim.kind, claim.key)
-                if claim.amount is not None:
-                    amounts[key] = amounts.get(key, 0) + claim.amount
+            for kind, name, amount in claim_terms(placement):
+                key = (kind, name)
+                if amount is not None:
+                    amounts[key] = amounts.get(key, 0) + amount
                 elif exclusive.setdefault(key, placement.run) != placement.run:
                     raise Broken(f"{key} is held by {exclusive[key]} and {placement.run}")
         for (kind, key), amount in amounts.items():
