@@ -40,14 +40,17 @@ def open_memory(metrics: Metrics) -> Open:
         )
         memory = WorkingMemory(settings, metrics)
         stop = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(memory.run(stop))
-            try:
-                if wait:
-                    assert await memory.wait_available(5)
-                yield memory
-            finally:
-                stop.set()
-                await memory.close()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(memory.run(stop))
+                try:
+                    if wait:
+                        assert await memory.wait_available(5)
+                    yield memory
+                finally:
+                    stop.set()
+        finally:
+            # In the host's order: nothing is under way any more.
+            await memory.close()
 
     return opened

@@ -114,12 +114,3 @@ async def test_documents_are_written_in_one_round_trip(
     async with open_memory(valkey_server.port) as memory:
         assert all(await memory.apply([job(f"j{n}", n + 1, "pending") for n in range(count)]))
         assert await memory.apply([]) == []
-
-
-async def test_memory_closed_while_it_makes_a_connection_ends_its_contact_quietly(
-    valkey_server: LocalValkeyServer, open_memory
-) -> None:
-    for _ in range(20):
-        async with open_memory(valkey_server.port, wait=False, check_interval_s=0.01) as memory:
-            await asyncio.sleep(0.002)
-        assert not memory.available

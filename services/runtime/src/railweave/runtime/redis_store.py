@@ -109,7 +109,6 @@ class WorkingMemory:
         self._metrics = metrics
         self._client = _make_client(settings)
         self._script = ""
-        self._is_closed = False
         self._available = asyncio.Event()
         self._look = asyncio.Event()
         self._why_not = "not tried yet"
@@ -152,8 +151,7 @@ class WorkingMemory:
             await self._pause(stop, pause)
 
     async def close(self) -> None:
-        """Close all connections; what is under way ends with RedisUnavailable."""
-        self._is_closed = True
+        """Close all connections."""
         self._available.clear()
         with contextlib.suppress(RedisError, OSError):
             await self._client.aclose(close_connection_pool=True)
@@ -220,11 +218,6 @@ class WorkingMemory:
                 self._lost(why)
                 self._look.set()
             raise RedisUnavailable(operation, why) from error
-        except AttributeError as error:
-            # redis-py 8.1 writes to a connection whose writer is None when it was closed while being made.
-            if not self._is_closed:
-                raise
-            raise RedisUnavailable(operation, "closed") from error
 
     async def _call(self, operation: str, call: Callable[[], Awaitable[T]]) -> T:
         if not self.available:
