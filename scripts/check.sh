@@ -34,6 +34,7 @@ step imports lint-imports --no-cache
 step namespace no_namespace_init
 step schemas python -m railweave.contracts.generate --check
 step commands python -m railweave.cli.reference --check
+step settings python -m railweave.cli.settings_page --check
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'checks that failed: %s\n' "${failed[*]}" >&2
     exit 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from railweave.cli import reference
+from railweave.cli import reference, settings_page
 from railweave.cli.exits import MEANINGS, Exit
 
 ROOT = Path(__file__).parents[4]
@@ -66,3 +66,12 @@ def test_down_without_a_stack_says_that_there_is_none(tmp_path: Path) -> None:
 
 def test_the_version_is_said(tmp_path: Path) -> None:
     assert run("--version", cwd=tmp_path).stdout.startswith("railweave ")
+
+
+def test_the_page_of_settings_in_the_tree_is_the_generated_one() -> None:
+    assert (ROOT / settings_page.DEFAULT).read_text() == settings_page.text()
+
+
+@pytest.mark.parametrize("section", ["nats", "redis", "service", "log", "jobs", "topology", "gpu", "cache", "agent"])
+def test_every_section_of_settings_is_on_its_page(section: str) -> None:
+    assert f"\n## {section}\n" in settings_page.text()

@@ -120,14 +120,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; fail where the file differs")
     parser.add_argument("--out", type=Path, default=DEFAULT)
     given = parser.parse_args(argv)
-    wanted = text()
-    found = given.out.read_text() if given.out.exists() else ""
-    if not given.check:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(wanted)
+    return bring_about(given.out, text(), is_check=given.check)
+
+
+def bring_about(path: Path, wanted: str, *, is_check: bool) -> int:
+    """Write a generated page, or say where it differs; the exit status."""
+    found = path.read_text() if path.exists() else ""
+    if not is_check:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(wanted)
         return 0
     difference = list(
-        difflib.unified_diff(found.splitlines(), wanted.splitlines(), str(given.out), "generated", lineterm="")
+        difflib.unified_diff(found.splitlines(), wanted.splitlines(), str(path), "generated", lineterm="")
     )
     for line in difference:
         print(line)
