@@ -314,6 +314,8 @@ class Head(Event, RunDocument):
     """The scheduler said so, maybe before every node was prepared."""
     namespaces: tuple[StartedWorker, ...] = ()
     """Of the workers, as `started` gave them."""
+    adopted: bool = False
+    """Taken over from agents' journals after a loss: it ran already, and no deadline of a start applies to it."""
     claims: tuple[Claim, ...] = ()
     """Claims of the whole job: segment, quota."""
 

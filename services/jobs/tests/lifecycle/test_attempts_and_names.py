@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from desk import Desk
 
 from railweave.contracts.inventory import ReportState
@@ -144,3 +145,20 @@ def test_what_was_said_of_a_requeue_that_another_replaced_is_acked() -> None:
     desk.report("j", ReportState.UNDONE)
     desk.propose()
     assert not desk.head().started
+
+
+@pytest.mark.parametrize("state", ["live", "over", "waiting"])
+def test_of_two_attempts_stored_within_a_microsecond_the_later_counts(state: str) -> None:
+    desk = Desk()
+    desk.submit(workers=1, attempt=1)
+    at = desk.now
+    if state == "over":
+        desk.end(attempt=1)
+    elif state == "waiting":
+        desk.propose()
+        desk.job_event(JobSubmitted.of(spec("j", workers=1, attempt=2)), at=at)
+    last = 3 if state == "waiting" else 2
+    desk.job_event(JobSubmitted.of(spec("j", workers=1, attempt=last)), at=at)
+    desk.report("j", ReportState.UNDONE)
+    desk.propose()
+    assert (desk.head().attempt, desk.state_of()) == (last, JobState.PLACED)

@@ -31,6 +31,7 @@ def _known_of(job: Job) -> tuple[Any, ...]:
     placements = {node: (held.placement, held.sequence) for node, held in job.placements.items()}
     return (
         *(job.run, job.spec, job.submitted_at, job.state, job.commit, job.reasons, job.times, job.outcome, job.claims),
+        job.is_adopted,
         *(max(job.round, 1), job.exclude, job.lacks, job.started, job.namespaces, job.requeue, job.updated_revision),
         placements,
     )

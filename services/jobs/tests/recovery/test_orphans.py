@@ -81,7 +81,9 @@ def test_an_adopted_job_is_not_given_back_for_a_deadline_of_its_start() -> None:
     speak(desk, held)
     desk.wait(5)
     desk.submit(workers=1, gpus=1, attach_deadline_s=5)
-    desk.wait(60)
+    desk.wait(30)
+    desk.activate()
+    desk.wait(30)
     assert desk.state_of() is JobState.STARTED
 
 

@@ -309,6 +309,8 @@ class World:
             # JetStream drops what comes again under the same id; the window is longer than these seeds live.
             if any(item.event.event_id() == event.event_id() for item in self.job_stream):
                 return
+            # No two messages of a stream have the same time.
+            self.now += timedelta(microseconds=1)
             message = Message(event, len(self.job_stream) + 1, self.now)
             self.job_stream.append(message)
             self.unacked[message.sequence] = message

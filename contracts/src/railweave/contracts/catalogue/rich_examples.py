@@ -135,6 +135,7 @@ RICH: dict[str, dict[str, Any]] = {
         "outcome": "lost",
         "started": True,
         "namespaces": [{"worker": 0, "netns": "/run/netns/llama-0"}],
+        "adopted": True,
         "claims": [CLAIM],
     },
     "railweave.placement.v1": HELD_PLACEMENT,

@@ -184,6 +184,7 @@ class Book:
             outcome=job.outcome,
             started=job.started,
             namespaces=job.namespaces,
+            adopted=job.is_adopted,
             claims=job.claims,
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from railweave.contracts.desired import NodeDesired, NodeMode
+from railweave.contracts.identity import JobRun
 from railweave.contracts.inventory import Report, ReportState
 from railweave.contracts.job import (
     JobAttached,
@@ -24,7 +25,7 @@ from railweave.jobs.book import Book
 from railweave.jobs.changes import take_in
 from railweave.jobs.endings import finish, release, take_stray_undone, take_undone
 from railweave.jobs.events import identity
-from railweave.jobs.model import Ending, Job, StoredPlacement, Submission, seconds
+from railweave.jobs.model import Ending, Finished, Job, StoredPlacement, Submission, seconds
 from railweave.jobs.rounds import answer_overdue, ask_when_there_is_room
 
 
@@ -32,7 +33,9 @@ def take_submitted(book: Book, spec: JobSpec, sequence: int, stored_at: datetime
     """A scheduler has a job, or starts it again."""
     run = spec.run
     finished = book.finished.get(spec.key)
-    if finished is not None and (finished.run == run or stored_at <= finished.submitted_at):
+    if finished is not None and (
+        finished.run == run or _is_before(run, stored_at, finished.run, finished.submitted_at)
+    ):
         book.ack(sequence)
         return
     job = book.jobs.get(spec.key)
@@ -43,12 +46,22 @@ def take_submitted(book: Book, spec: JobSpec, sequence: int, stored_at: datetime
         begin(book, Submission(spec, sequence, stored_at))
     elif job.run == run:
         _take_repeat(book, job, spec, sequence)
-    elif stored_at <= job.submitted_at:
+    elif _is_before(run, stored_at, job.run, job.submitted_at):
         book.ack(sequence)
     elif job.run.uid == run.uid and run.attempt < job.run.attempt:
         book.refuse(sequence, "data.attempt", _attempt_back(int(run.attempt), int(job.run.attempt)))
     else:
         succeed(book, job, Submission(spec, sequence, stored_at))
+
+
+def _is_before(run: JobRun, stored_at: datetime, known: JobRun, known_at: datetime) -> bool:
+    """Whether what was said of a run at `stored_at` was said before a known run was submitted.
+
+    Times are cut to microseconds: of two within one, the later attempt is the later.
+    """
+    if stored_at != known_at:
+        return stored_at < known_at
+    return known.uid != run.uid or run.attempt <= known.attempt
 
 
 def _attempt_back(found: int, known: int) -> str:
@@ -86,14 +99,18 @@ def succeed(book: Book, job: Job, start: Submission | Ending) -> None:
     """A newer run under the same name: the old one ends first. Of several newer ones the last counts."""
     waiting = job.successor
     if waiting is not None:
-        if start.stored_at <= waiting.stored_at:
+        if _is_before(_run_of(start), start.stored_at, _run_of(waiting), waiting.stored_at):
             book.ack(start.sequence)
             return
         book.ack_waiting(waiting)
     job.successor = start
-    newer = start.spec.run if isinstance(start, Submission) else start.run
+    newer = _run_of(start)
     reason = Reason(code=ReasonCode.SUPERSEDED, text=f"{newer} (uid {newer.uid}) was submitted under the same name")
     end(book, job, (reason,))
+
+
+def _run_of(start: Submission | Ending) -> JobRun:
+    return start.spec.run if isinstance(start, Submission) else start.run
 
 
 def end(book: Book, job: Job, reasons: tuple[Reason, ...], *, requeue: bool = False) -> None:
@@ -117,9 +134,7 @@ def take_ended(book: Book, event: JobEnded, sequence: int, stored_at: datetime) 
     ending = Ending(event.run, event.outcome, sequence, stored_at)
     if job is None:
         finished = book.finished.get(event.key)
-        if (finished is not None and (finished.run == event.run or stored_at <= finished.submitted_at)) or (
-            finished is not None and finished.run.uid == event.run.uid and event.run.attempt < finished.run.attempt
-        ):
+        if finished is not None and _is_over(finished, event.run, stored_at):
             book.ack(sequence)
         else:
             begin(book, ending)
@@ -134,10 +149,16 @@ def take_ended(book: Book, event: JobEnded, sequence: int, stored_at: datetime) 
         # Its predecessor is still being undone; nothing of it ever began.
         book.ack_waiting(successor)
         job.successor = ending
-    elif stored_at > job.submitted_at and not _is_older(event, job):
+    elif not _is_before(event.run, stored_at, job.run, job.submitted_at) and not _is_older(event, job):
         succeed(book, job, ending)
     else:
         book.ack(sequence)
+
+
+def _is_over(finished: Finished, run: JobRun, stored_at: datetime) -> bool:
+    """Whether a run is the finished one, or one before it."""
+    is_same = finished.run == run or (finished.run.uid == run.uid and run.attempt < finished.run.attempt)
+    return is_same or _is_before(run, stored_at, finished.run, finished.submitted_at)
 
 
 def _is_older(event: JobEnded, job: Job) -> bool:

@@ -79,6 +79,7 @@ def _job_of(head: Head) -> Job:
         times=dict(head.times),
         started=head.started,
         namespaces=head.namespaces,
+        is_adopted=head.adopted,
         requeue=head.requeue,
         outcome=head.outcome,
         updated_revision=head.updated_revision,
