@@ -45,11 +45,11 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("wide")
 def test_a_gang_whose_whole_answer_is_no_message_any_more_is_told_without_addresses() -> None:
-    desk = Desk(builder=wide_cluster(400))
-    desk.place(workers=[{"count": 3200, "per_node": 8, "gpus": 1}], network={})
+    desk = Desk(builder=wide_cluster(450))
+    desk.place(workers=[{"count": 3600, "per_node": 8, "gpus": 1}], network={})
     assert longest(desk) < MAX_BODY_BYTES
     placed = desk.told(JobPlaced)[0]
-    assert (len(placed.nodes), len(placed.workers)) == (400, 3200)
+    assert (len(placed.nodes), len(placed.workers)) == (450, 3600)
     assert placed.workers[0].addresses == ()
     assert "in the placements alone" in placed.warnings[0]
 
