@@ -5,7 +5,7 @@
 Both move 8 veth ends into a fresh worker's namespace, rename them, and give each an address, a rule and a table of
 connected route, default and guard. Ours also observes before, sets ARP settings, adds a default in `main`, and knows
 its undo. The two take turns, so that what else the machine does falls on both. `detach` is ours alone: `ip` has no
-memory of what was before. """
+memory of what was before."""
 
 from __future__ import annotations
 
