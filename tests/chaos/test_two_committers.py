@@ -51,7 +51,7 @@ async def test_an_active_committer_that_was_frozen_past_its_lease_stores_nothing
 
 
 async def test_two_that_never_doubt_their_lease_hold_nothing_twice(tmp_path: Path) -> None:
-    stack = ChaosStack(tmp_path, SIMULATED, liars=True)
+    stack = ChaosStack(tmp_path, SIMULATED, programs={"jobs": "liar.py"})
     rng = random.Random(22)
     try:
         await stack.start()

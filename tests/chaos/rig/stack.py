@@ -50,7 +50,7 @@ class ChaosStack:
         shape: the cluster.
         run: short name; namespaces begin with it.
         agents: processes of agents, among which the nodes are dealt.
-        liars: the committers believe in their lease whatever is stored.
+        programs: instead of the usual hosting program, by service: a file beside this one.
         settings: by section, laid over.
     """
 
@@ -61,7 +61,7 @@ class ChaosStack:
         *,
         run: str = RUN_PREFIX,
         agents: int = 2,
-        liars: bool = False,
+        programs: Mapping[str, str] | None = None,
         settings: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
         self.directory = directory
@@ -81,12 +81,12 @@ class ChaosStack:
         for server in (self.nats, self.valkey):
             server.directory.mkdir(exist_ok=True)
         urls = (self.nats.url, self.valkey.url)
-        committer = (str(Path(__file__).with_name("liar.py")),) if liars else HOSTING
         self.services: dict[str, ServicePart] = {}
         for name, service, document in self._configured(agents):
             config = directory / f"{name}.yaml"
             config.write_text(yaml.safe_dump(document, sort_keys=False))
-            program = committer if service == "jobs" else HOSTING
+            other = (programs or {}).get(service)
+            program = HOSTING if other is None else (str(Path(__file__).with_name(other)),)
             self.services[name] = ServicePart(name, program, service, config, urls, directory)
         self.servers = (ServerPart(self.nats), ServerPart(self.valkey))
 
