@@ -269,3 +269,29 @@ def test_a_submitted_that_comes_again_after_the_loss_finds_its_job_running(when:
     assert desk.head().round == 1
     assert desk.state_of() is JobState.STARTED
     assert desk.head().spec is not None
+
+
+def test_a_running_job_was_undone_because_an_older_list_did_not_have_it() -> None:
+    desk = Desk(config=CONFIG)
+    before = desk.now
+    desk.wait(1)
+    desk.attach(workers=1, gpus=1)
+    held = journals(desk)
+    lost(desk)
+    desk.snapshot(taken_at=before)
+    speak(desk, held)
+    desk.wait(5)
+    assert desk.state_of() is JobState.STARTED
+    assert [item.event.state for item in desk.placements()] == [PlacementState.DESIRED]
+
+
+def test_a_running_job_was_undone_because_the_end_of_an_earlier_one_of_its_name_was_said_again() -> None:
+    desk = Desk(config=CONFIG)
+    desk.attach(uid="later", workers=1, gpus=1)
+    held = journals(desk)
+    lost(desk)
+    desk.end(uid="earlier")
+    speak(desk, held)
+    desk.wait(5)
+    assert desk.head().uid == "later"
+    assert desk.state_of() is JobState.STARTED

@@ -262,8 +262,9 @@ def _is_over(book: Book, job: Job | None, placement: Placement) -> bool:
     run = placement.run
     if job is None:
         finished = book.finished.get(run.key)
-        ended = finished is not None and (finished.run == run or finished.run.attempt >= run.attempt)
-        return ended or _is_unlisted(book, placement)
+        # Of another uid no order is known: it may be the earlier job of the name whose end was said again.
+        is_ended = finished is not None and finished.run.uid == run.uid and finished.run.attempt >= run.attempt
+        return is_ended or _is_unlisted(book, placement)
     if job.run != run or job.state is JobState.RELEASING:
         return True
     return job.state is not JobState.PENDING and placement.round < job.round
@@ -274,9 +275,13 @@ def _is_later(placement: Placement, job: Job) -> bool:
 
 
 def _is_unlisted(book: Book, placement: Placement) -> bool:
+    """Whether its scheduler's list leaves it out. A list that was read before it was submitted says nothing of it: with
+    the record, that too may have been put back.
+    """
     seen = book.snapshots.get(placement.cluster)
-    run = LiveRun(job=placement.job, attempt=placement.attempt, uid=placement.uid)
-    return seen is not None and run not in seen.live
+    if seen is None or placement.submitted_at is None or placement.submitted_at >= seen.taken_at:
+        return False
+    return LiveRun(job=placement.job, attempt=placement.attempt, uid=placement.uid) not in seen.live
 
 
 def _adopt(book: Book, job: Job | None, placement: Placement) -> None:
