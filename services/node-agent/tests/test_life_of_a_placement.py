@@ -208,6 +208,21 @@ async def test_a_record_put_back_to_an_earlier_round_is_told_what_runs(rig: Any,
         assert {vf for _, vf in rig.table.uses} == {1}
 
 
+async def test_a_release_that_was_over_and_is_put_back_was_never_answered_again(rig: Any, make: Any) -> None:
+    rig.agent.record_ready()
+    await rig.tell(make.placement(), sequence=10)
+    await rig.tell(make.placement(state="releasing"), sequence=20)
+    await rig.tell(make.placement(state="released"), sequence=30)
+    said = len(rig.reports())
+    rig.agent.record_lost()
+    rig.agent.speaker.stream_lost()
+    job = rig.agent.take(Record.of(make.placement(state="releasing"), Fence(1, 20)))
+    rig.agent.record_ready()
+    assert job is not None
+    await rig.agent.reconcile(job)
+    assert rig.reports()[said:] == [ReportState.UNDONE]
+
+
 async def test_what_was_begun_is_finished_when_the_record_was_put_back_meanwhile(rig: Any, make: Any) -> None:
     await rig.tell(make.placement(), sequence=10)
     await rig.agent.journal.save(

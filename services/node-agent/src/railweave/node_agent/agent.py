@@ -119,6 +119,8 @@ class NodeAgent:
     def record_lost(self) -> None:
         """What was told of the record is void: nothing is known until it is told again. Nothing is undone."""
         self._records.clear()
+        # A record that was put back tells releases again that were over: they are to be answered once more.
+        self._over.clear()
         self._facts = replace(self._facts, sees_record=False)
 
     def record_ready(self) -> None:
