@@ -80,6 +80,8 @@ def begin(book: Book, start: Submission | Ending) -> None:
     """Start a run that nothing stands in the way of."""
     if isinstance(start, Ending):
         job = Job(start.run, None, start.stored_at, outcome=start.outcome, unacked=[start.sequence])
+        # Its scheduler waits for it, as after any end: all that it had may have been lost with the record.
+        book.publish(JobReleased(**identity(job.run, job.round), reasons=(_ended(start.outcome, None),)))
         finish(book, job_entered(book, job), JobState.RELEASED)
         return
     job = job_entered(book, Job(start.spec.run, start.spec, start.stored_at, unacked=[start.sequence]))
