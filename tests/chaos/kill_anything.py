@@ -1,6 +1,6 @@
 """Kills everything while jobs flow, and prints the figures. The tests run it too.
 
-python tests/chaos/kill_anything.py --seed 7 --jobs 60 --seconds 30 [--real] [--keep DIRECTORY] [--json FILE]
+python tests/chaos/kill_anything.py --seed 7 --jobs 60 --seconds 30 [--real] [--puts-back] [--keep DIR] [--json FILE]
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="how long jobs are submitted and parts killed")
     parser.add_argument("--every", type=float, default=1.5, help="seconds between two kills, on average")
     parser.add_argument("--real", action="store_true", help="hosts and workers as network namespaces; needs root")
+    parser.add_argument("--puts-back", action="store_true", help="NATS also loses two seconds, or everything")
     parser.add_argument("--keep", type=Path, help="state directory that stays, with all logs")
     parser.add_argument("--json", type=Path, help="write the figures there too")
     given = parser.parse_args()
-    dose = Dose(given.seed, given.jobs, given.seconds, given.every)
+    dose = Dose(given.seed, given.jobs, given.seconds, given.every, puts_back=given.puts_back)
     shape = REAL if given.real else SIMULATED
     with scratch_directory() as scratch:
         directory = given.keep.absolute() if given.keep else scratch

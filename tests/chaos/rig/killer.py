@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tempfile
 import time
 from collections import Counter
+from pathlib import Path
 
 import redis
 from rig.parts import Part, ServerPart
@@ -23,14 +25,25 @@ class Killer:
         rng: the seed's.
         every_s: seconds between two kills, on average.
         down_s: the longest time a process stays away.
+        puts_back: NATS also loses two seconds, or everything.
     """
 
-    def __init__(self, stack: ChaosStack, rng: random.Random, bus: Bus, *, every_s: float, down_s: float = 1.5) -> None:
+    def __init__(
+        self,
+        stack: ChaosStack,
+        rng: random.Random,
+        bus: Bus,
+        *,
+        every_s: float,
+        down_s: float = 1.5,
+        puts_back: bool = False,
+    ) -> None:
         self._stack = stack
         self._rng = rng
         self._bus = bus
         self._every_s = every_s
         self._down_s = down_s
+        self._puts_back = puts_back
         self.kills: Counter[str] = Counter()
         self.log: list[str] = []
 
@@ -40,6 +53,8 @@ class Killer:
         while True:
             turns = ["jobs-active", "jobs-standby", "flush"]
             turns += [part.name for part in self._stack.parts if not part.name.startswith("jobs-")]
+            if self._puts_back:
+                turns += ["nats-older", "nats-empty"]
             self._rng.shuffle(turns)
             for turn in turns:
                 await asyncio.sleep(self._rng.expovariate(1.0 / self._every_s))
@@ -48,6 +63,10 @@ class Killer:
 
     async def kill(self, turn: str) -> None:
         """One turn: down, away for a while, and up again; whether it is ready is not waited for."""
+        if turn in {"nats-older", "nats-empty"}:
+            await self._put_back(is_empty=turn == "nats-empty")
+            self.kills[turn] += 1
+            return
         if turn == "flush":
             await asyncio.to_thread(self._flush)
             self.kills[turn] += 1
@@ -60,6 +79,19 @@ class Killer:
             await asyncio.sleep(self._rng.uniform(0.0, self._down_s))
         finally:
             await asyncio.shield(asyncio.to_thread(part.start))
+
+    async def _put_back(self, *, is_empty: bool) -> None:
+        nats = self._stack.nats
+        with tempfile.TemporaryDirectory() as directory:
+            copy = Path(directory) / "copy"
+            if not is_empty:
+                await asyncio.to_thread(nats.copy_store, copy)
+                await asyncio.sleep(2.0)
+            try:
+                await asyncio.to_thread(nats.kill)
+                await asyncio.to_thread(nats.empty_store if is_empty else lambda: nats.restore_store(copy))
+            finally:
+                await asyncio.shield(asyncio.to_thread(nats.start))
 
     async def _part(self, turn: str) -> Part:
         if turn not in {"jobs-active", "jobs-standby"}:

@@ -29,6 +29,8 @@ class Dose:
     jobs: int = 60
     over_s: float = 30.0
     kill_every_s: float = 1.5
+    puts_back: bool = False
+    """NATS also loses two seconds, or everything."""
     finish_s: float = 90.0
     """Patience with the last jobs when the killing is over."""
 
@@ -104,7 +106,7 @@ async def run_chaos(directory: Path, shape: Shape, dose: Dose) -> Figures:
             scheduler = Scheduler(bus, plan, namespaces=namespaces)
             async with scheduler.at_work():
                 before = await consumers(bus)
-                killer = Killer(stack, rng, bus, every_s=dose.kill_every_s)
+                killer = Killer(stack, rng, bus, every_s=dose.kill_every_s, puts_back=dose.puts_back)
                 killing = asyncio.create_task(killer.run())
                 try:
                     await asyncio.sleep(dose.over_s)

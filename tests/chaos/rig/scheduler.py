@@ -360,7 +360,8 @@ class Scheduler:
             self._start(run)
         elif run.stage is Stage.ENDED and state is not JobState.RELEASING:
             self._say(JobEnded(**_identity(run.id), outcome=run.life.outcome))
-        elif found is Answer.UNKNOWN and run.stage is not Stage.OVER:
+        elif isinstance(found, Answer) and run.stage is not Stage.OVER:
+            # Not known, or an earlier run still has the name: what was said of this one may have been lost.
             self._say(JobSubmitted.of(run.life.spec))
 
     async def _state_of(self, run: JobRun) -> JobDetail | Answer:

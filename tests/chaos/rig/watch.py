@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from railweave.contracts import StoredMessage, decode_event
 from railweave.contracts.identity import JobKey
@@ -126,11 +126,18 @@ class RecordWatch:
         for claim in claims_of(placement):
             holders = self._holders[claim.kind, claim.key]
             if claim.amount is None and len(holders) > 1:
-                self._violated(message, f"{claim.kind} {claim.key} is held by {', '.join(sorted(holders))}")
+                self._violated(message, f"{claim.kind} {claim.key} is held by {self._names(holders)}")
             most = _MOST.get(ClaimKind(claim.kind)) if claim.kind in ClaimKind else None
             total = sum(item.amount or 0 for item in holders.values())
             if most is not None and total > most:
-                self._violated(message, f"{claim.kind} {claim.key}: {total} of {most} held by {sorted(holders)}")
+                self._violated(message, f"{claim.kind} {claim.key}: {total} of {most} held by {self._names(holders)}")
+
+    def _names(self, holders: Iterable[str]) -> str:
+        def name(subject: str) -> str:
+            held = self._placements[subject]
+            return f"{subject} ({held.state}, epoch {held.epoch}, round {int(held.round)}, {held.commit})"
+
+        return ", ".join(name(subject) for subject in sorted(holders))
 
     def _check_whole(self, messages: Sequence[StoredMessage]) -> None:
         for head in self.heads.values():
