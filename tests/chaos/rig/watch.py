@@ -23,7 +23,7 @@ from railweave.runtime.bus import Bus, ResetCause
 from railweave.runtime.errors import BusError
 from railweave.runtime.streams import PLACEMENTS
 
-_MOST = {ClaimKind.GPU_MILLI: 1000, ClaimKind.NODE_SHARE: NODE_SHARE_WHOLE}
+_MOST: dict[str, int] = {ClaimKind.GPU_MILLI: 1000, ClaimKind.NODE_SHARE: NODE_SHARE_WHOLE}
 
 
 class RecordWatch:
@@ -78,9 +78,10 @@ class RecordWatch:
             self._last = message.sequence
             self.seen += 1
             event = decode_event(message).data
+            given: set[tuple[str, str]] = set()
             match event:
                 case Placement():
-                    self._hold(message.subject, event)
+                    given = self._hold(message.subject, event)
                 case Head():
                     self.heads[event.key] = event
                 case Epoch():
@@ -90,8 +91,7 @@ class RecordWatch:
                     pass
             if self._whole_from is not None and message.sequence > self._whole_from:
                 self.checked += 1
-                if isinstance(event, Placement):
-                    self._check_claims(message, event)
+                self._check_claims(message, given)
         if self._whole_from is None and self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._find_whole())
         elif self._whole_from is not None and self._last > self._whole_from and messages:
@@ -108,11 +108,19 @@ class RecordWatch:
         finally:
             self._looking = None
 
-    def _hold(self, subject: str, placement: Placement) -> None:
+    def _hold(self, subject: str, placement: Placement) -> set[tuple[str, str]]:
+        """Take a placement in; what it is given by it and had not before.
+
+        A release gives nothing. Of a leftover that only a node knew of, after the record was put back, it names what
+        the record of the past still gives to another: nobody gets it twice by that.
+        """
         before = self._placements.get(subject)
+        had: dict[tuple[str, str], int | None] = {}
         if before is not None:
             for claim in claims_of(before):
-                self._holders.get((claim.kind, claim.key), {}).pop(subject, None)
+                held = self._holders.get((claim.kind, claim.key), {}).pop(subject, None)
+                if held is not None:
+                    had[claim.kind, claim.key] = held.amount
         self._placements[subject] = placement
         for claim in claims_of(placement):
             holders = self._holders.setdefault((claim.kind, claim.key), {})
@@ -121,16 +129,20 @@ class RecordWatch:
             both = known is not None and known.amount is not None and claim.amount is not None
             amount = (known.amount or 0) + (claim.amount or 0) if both and known is not None else claim.amount
             holders[subject] = Claim(kind=claim.kind, key=claim.key, amount=amount)
+        if placement.state is not PlacementState.DESIRED:
+            return set()
+        has = {key: self._holders[key][subject].amount for key in {(c.kind, c.key) for c in claims_of(placement)}}
+        return {key for key, amount in has.items() if key not in had or (amount or 0) > (had[key] or 0)}
 
-    def _check_claims(self, message: StoredMessage, placement: Placement) -> None:
-        for claim in claims_of(placement):
-            holders = self._holders[claim.kind, claim.key]
-            if claim.amount is None and len(holders) > 1:
-                self._violated(message, f"{claim.kind} {claim.key} is held by {self._names(holders)}")
-            most = _MOST.get(ClaimKind(claim.kind)) if claim.kind in ClaimKind else None
-            total = sum(item.amount or 0 for item in holders.values())
+    def _check_claims(self, message: StoredMessage, given: Iterable[tuple[str, str]]) -> None:
+        for kind, key in given:
+            holders = self._holders[kind, key]
+            if len(holders) > 1 and any(claim.amount is None for claim in holders.values()):
+                self._violated(message, f"{kind} {key} is held by {self._names(holders)}")
+            most = _MOST.get(kind)
+            total = sum(claim.amount or 0 for claim in holders.values())
             if most is not None and total > most:
-                self._violated(message, f"{claim.kind} {claim.key}: {total} of {most} held by {self._names(holders)}")
+                self._violated(message, f"{kind} {key}: {total} of {most} held by {self._names(holders)}")
 
     def _names(self, holders: Iterable[str]) -> str:
         def name(subject: str) -> str:
