@@ -295,3 +295,19 @@ def test_a_running_job_was_undone_because_the_end_of_an_earlier_one_of_its_name_
     desk.wait(5)
     assert desk.head().uid == "later"
     assert desk.state_of() is JobState.STARTED
+
+
+def test_an_end_said_again_was_answered_with_released_while_nodes_still_held_the_job() -> None:
+    desk = Desk(config=CONFIG)
+    desk.attach(workers=1, gpus=1)
+    held = journals(desk)
+    lost(desk)
+    desk.end()
+    assert not desk.told(JobReleased)
+    speak(desk, held)
+    desk.wait(10)
+    assert desk.state_of() is JobState.RELEASING
+    assert not desk.told(JobReleased)
+    desk.report("j", ReportState.UNDONE)
+    assert desk.state_of() is JobState.RELEASED
+    assert len(desk.told(JobReleased)) == 1

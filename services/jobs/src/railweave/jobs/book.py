@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from railweave.contracts.envelope import Event
 from railweave.contracts.identity import JobKey, JobRun
 from railweave.contracts.inventory import Report
-from railweave.contracts.job import JobSpec, LiveRun
+from railweave.contracts.job import JobEnded, JobSpec, LiveRun
 from railweave.contracts.placement import Head, JobState, Placement, PlacementState
 from railweave.contracts.reasons import Lack, Reason
 from railweave.contracts.types import ClusterName, NodeName, Round
@@ -88,6 +88,8 @@ class Book:
     """While set, nothing new is placed: the record may lack what nodes hold (recovery.settle)."""
     deferred: list[Report] = field(default_factory=list)
     """Reports that count only after settling."""
+    deferred_ends: list[tuple[JobEnded, int, datetime]] = field(default_factory=list)
+    """Ends of runs nobody knows, with their places in JOBS: nodes may still have to say that they hold them."""
     freed: set[Lack] = field(default_factory=set)
     """What waiting jobs are to be woken for."""
     changes: int = 0

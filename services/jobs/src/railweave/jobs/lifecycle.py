@@ -138,6 +138,9 @@ def take_ended(book: Book, event: JobEnded, sequence: int, stored_at: datetime) 
         finished = book.finished.get(event.key)
         if finished is not None and _is_over(finished, event.run, stored_at):
             book.ack(sequence)
+        elif book.settling_until is not None:
+            # Nodes may hold it and have not said so yet: "released" would not be true.
+            book.deferred_ends.append((event, sequence, stored_at))
         else:
             begin(book, ending)
         return

@@ -26,7 +26,7 @@ from railweave.contracts.types import NodeName
 from railweave.jobs.book import Book, Orphan, SnapshotSeen
 from railweave.jobs.endings import finish_if_undone, release_stray, roll_release_forward
 from railweave.jobs.events import event_of
-from railweave.jobs.lifecycle import end, job_entered, take_report
+from railweave.jobs.lifecycle import end, job_entered, take_ended, take_report
 from railweave.jobs.model import Finished, Job, StoredPlacement, seconds
 from railweave.jobs.rounds import deliver_start, job_claims
 
@@ -171,6 +171,9 @@ def end_settling(book: Book) -> None:
     reports, book.deferred = book.deferred, []
     for report in reports:
         take_report(book, report)
+    ends, book.deferred_ends = book.deferred_ends, []
+    for event, sequence, stored_at in ends:
+        take_ended(book, event, sequence, stored_at)
 
 
 def take_snapshot(book: Book, snapshot: SchedulerSnapshot, stored_at: datetime) -> None:
