@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import tempfile
 import time
@@ -18,7 +19,7 @@ from railweave.runtime.errors import BusError
 
 
 class Killer:
-    """`run` until cancelled. Every process has its turn before any has another.
+    """`run` until `stop`. Every process has its turn before any has another.
 
     Args:
         stack: whose processes.
@@ -44,20 +45,28 @@ class Killer:
         self._every_s = every_s
         self._down_s = down_s
         self._puts_back = puts_back
+        self._stopping = asyncio.Event()
         self.kills: Counter[str] = Counter()
         self.log: list[str] = []
+
+    def stop(self) -> None:
+        """End `run` when whoever was killed last has been started again: a kill half done must not be left behind."""
+        self._stopping.set()
 
     async def run(self) -> None:
         """Kill."""
         begun = time.monotonic()
-        while True:
+        while not self._stopping.is_set():
             turns = ["jobs-active", "jobs-standby", "flush"]
             turns += [part.name for part in self._stack.parts if not part.name.startswith("jobs-")]
             if self._puts_back:
                 turns += ["nats-older", "nats-empty"]
             self._rng.shuffle(turns)
             for turn in turns:
-                await asyncio.sleep(self._rng.expovariate(1.0 / self._every_s))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), self._rng.expovariate(1.0 / self._every_s))
+                if self._stopping.is_set():
+                    return
                 self.log.append(f"{time.monotonic() - begun:7.2f} {turn}")
                 await self.kill(turn)
 
@@ -75,10 +84,8 @@ class Killer:
         was_running = part.pid is not None
         await asyncio.to_thread(part.kill)
         self.kills[turn] += was_running
-        try:
-            await asyncio.sleep(self._rng.uniform(0.0, self._down_s))
-        finally:
-            await asyncio.shield(asyncio.to_thread(part.start))
+        await asyncio.sleep(self._rng.uniform(0.0, self._down_s))
+        await asyncio.to_thread(part.start)
 
     async def _put_back(self, *, is_empty: bool) -> None:
         nats = self._stack.nats
@@ -87,11 +94,9 @@ class Killer:
             if not is_empty:
                 await asyncio.to_thread(nats.copy_store, copy)
                 await asyncio.sleep(2.0)
-            try:
-                await asyncio.to_thread(nats.kill)
-                await asyncio.to_thread(nats.empty_store if is_empty else lambda: nats.restore_store(copy))
-            finally:
-                await asyncio.shield(asyncio.to_thread(nats.start))
+            await asyncio.to_thread(nats.kill)
+            await asyncio.to_thread(nats.empty_store if is_empty else lambda: nats.restore_store(copy))
+            await asyncio.to_thread(nats.start)
 
     async def _part(self, turn: str) -> Part:
         if turn not in {"jobs-active", "jobs-standby"}:

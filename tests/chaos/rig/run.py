@@ -112,8 +112,8 @@ async def run_chaos(directory: Path, shape: Shape, dose: Dose) -> Figures:
                     await asyncio.sleep(dose.over_s)
                     await scheduler.wait_finished(dose.over_s)
                 finally:
-                    killing.cancel()
-                    await asyncio.gather(killing, return_exceptions=True)
+                    killer.stop()
+                    await killing
                 for part in stack.parts:
                     await asyncio.to_thread(part.start)
                 await scheduler.wait_finished(dose.finish_s)
