@@ -14,6 +14,7 @@ import pytest
 from nats.aio.client import Client
 
 from railweave.contracts import Event, encode_event, envelope
+from railweave.contracts.memo import Memo
 from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.local_servers import LocalNatsServer
 from railweave_testing.buses import connected, eventually
@@ -24,7 +25,7 @@ _number = itertools.count(1)
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What these tests encode must be read from its bytes, not from memory."""
-    monkeypatch.setattr(envelope.memo, "most_bytes", 0)
+    monkeypatch.setattr(envelope, "memo", Memo(most_bytes=0))
 
 
 class Railweave:

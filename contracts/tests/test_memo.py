@@ -39,6 +39,14 @@ def test_the_same_body_on_another_subject_is_refused_all_the_same() -> None:
     assert refused.value.field == "subject"
 
 
+def test_another_type_in_the_header_is_refused_though_the_body_is_known() -> None:
+    message = encode_event(event())
+    assert decode_event(message).data == event()
+    with pytest.raises(ContractError) as refused:
+        decode_event(WireMessage(message.subject, message.body, {"ce-type": "railweave.job.ended.v1"}))
+    assert refused.value.field == "type"
+
+
 def test_the_trace_is_that_of_the_message_and_not_of_the_memory() -> None:
     message = encode_event(event(), traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01")
     other = dict(message.headers) | {"traceparent": "00-" + "3" * 32 + "-" + "4" * 16 + "-01"}

@@ -149,7 +149,8 @@ def decode_event(message: StoredMessage | WireMessage) -> Envelope[Event]:
         ContractError: names the field that is wrong; the message changes nothing.
     """
     known = memo.get(message.body, message.subject)
-    if known is None:
+    # What was read is remembered by subject and body; the header's type is this message's own and checked each time.
+    if known is None or message.headers.get("ce-type", known.data.TYPE) != known.data.TYPE:
         known = _checked(message)
         memo.put(message.body, known)
     traceparent = message.headers.get("traceparent") or known.traceparent
