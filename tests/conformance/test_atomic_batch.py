@@ -23,9 +23,17 @@ from railweave.runtime.local_servers import LocalNatsServer
 from railweave.runtime.streams import StreamSpec
 from railweave_testing.buses import OwnStream, connected, frozen, own_stream
 
+first_or_later = pytest.mark.parametrize("committed_before", [False, True], ids=["first batch", "later batch"])
+"""Only the first batch on a server waits for its opening; a later one is sent whole at once."""
+
 
 async def _record(bus: Bus) -> OwnStream:
     return await own_stream(bus, per_subject=1, allow_atomic=True, allow_msg_ttl=True)
+
+
+async def _commit_somewhere(bus: Bus) -> None:
+    record = await _record(bus)
+    await bus.commit(record.name, record.messages(2), expected_last=0, batch_id="before")
 
 
 async def test_reply_names_the_last_sequence_of_the_batch(bus: Bus) -> None:
@@ -154,9 +162,14 @@ async def test_uncommitted_batch_is_invisible(bus: Bus) -> None:
     assert await bus.commit(record.name, record.messages(2), expected_last=0, batch_id="b1") == 2
 
 
-async def test_fifty_first_open_batch_is_told_as_busy_and_stores_nothing(fresh_nats_server: LocalNatsServer) -> None:
+@first_or_later
+async def test_fifty_first_open_batch_is_told_as_busy_and_stores_nothing(
+    fresh_nats_server: LocalNatsServer, committed_before: bool
+) -> None:
     """A publisher that died with a batch open blocks a place for ten seconds; 10210 is backoff, not failure."""
     async with connected(fresh_nats_server) as bus:
+        if committed_before:
+            await _commit_somewhere(bus)
         record = await _record(bus)
         for number in range(50):
             await _open_batch(bus, record, f"open-{number}")
@@ -191,7 +204,10 @@ async def test_deletes_and_expiry_do_not_move_the_last_sequence(bus: Bus) -> Non
     assert await bus.commit(record.name, record.messages(2), expected_last=last, batch_id="b2") == last + 2
 
 
-async def test_stream_without_atomic_batches_refuses_and_stores_nothing(bus: Bus) -> None:
+@first_or_later
+async def test_stream_without_atomic_batches_refuses_and_stores_nothing(bus: Bus, committed_before: bool) -> None:
+    if committed_before:
+        await _commit_somewhere(bus)
     plain = await own_stream(bus)
     with pytest.raises(PublishRefused):
         await bus.commit(plain.name, plain.messages(3), expected_last=0, batch_id="b1")

@@ -32,7 +32,7 @@ from railweave.runtime.errors import (
     StaleFence,
     StreamBusy,
 )
-from railweave.runtime.replies import Replies
+from railweave.runtime.replies import Replies, Reply
 
 MAX_BATCH = 1000
 # A batch costs about 5 ms however small, a single write awaited 0.4 ms.
@@ -56,6 +56,8 @@ class GuardedWrites:
         # A batch that is open blocks one of the 50 places of its stream, and the order of an append must not be cut.
         self._one_at_a_time = asyncio.Lock()
         self._not_atomic: set[str] = set()
+        self._takes_batches = ""
+        """The server that has opened a batch before."""
 
     async def commit(
         self, stream: str, messages: Sequence[WireMessage], *, expected_last: int, batch_id: str, deadline_s: float
@@ -112,32 +114,50 @@ class GuardedWrites:
         self, stream: str, messages: Sequence[WireMessage], expected_last: int, batch_id: str, deadline_s: float
     ) -> int:
         self._check_sizes(messages)
-        size = len(messages)
-        first = _guarded(messages[0], stream, expected_last) | _in_batch(batch_id, 1)
+        opening, closing = await self._sent(stream, messages, expected_last, batch_id, deadline_s)
         try:
-            # The first answer (empty when all is well) tells of a stale fence or a busy stream before the rest is sent.
-            opened = await self._replies.ask(messages[0].subject, messages[0].body, deadline_s, first)
+            answer = await closing.result(deadline_s)
+            _check_opened(opening, expected_last)
         except BusUnavailable as lost:
-            raise NotStored(f"batch {batch_id} was not opened: {lost}") from None
-        except PermissionRefused as refused:
-            raise PublishRefused(0, str(refused)) from None
-        if opened.data:
-            _stored(opened, expected_last)
-            raise PublishRefused(0, "the server took the first of a batch for a single message: it is older than 2.12")
-        try:
-            for number, message in enumerate(messages[1:-1], start=2):
-                headers = dict(message.headers) | _in_batch(batch_id, number)
-                await self._connection.publish(message.subject, message.body, "", headers)
-        except BusUnavailable as lost:
-            raise NotStored(f"batch {batch_id} was not finished: {lost}") from None
-        last = dict(messages[-1].headers) | _in_batch(batch_id, size) | {"Nats-Batch-Commit": "1"}
-        try:
-            answer = await self._replies.ask(messages[-1].subject, messages[-1].body, deadline_s, last)
-        except BusUnavailable as lost:
+            _check_opened(opening, expected_last)
             raise _unknown(lost) from None
         except PermissionRefused as refused:
             raise PublishRefused(0, str(refused)) from None
+        finally:
+            opening.drop()
         return int(_stored(answer, expected_last)["seq"])
+
+    async def _sent(
+        self, stream: str, messages: Sequence[WireMessage], expected_last: int, batch_id: str, deadline_s: float
+    ) -> tuple[Reply, Reply]:
+        """Send a batch; what its first and its last message will be answered with.
+
+        The server takes two milliseconds to open a batch, so the rest is not held back for that answer. What follows a
+        refused opening is refused too. Only a server before 2.12 would store it, message by message: the first batch
+        on each server waits.
+        """
+        first, last, server = messages[0], messages[-1], self._connection.client.server_id
+        opening: Reply | None = None
+        try:
+            headers = _guarded(first, stream, expected_last) | _in_batch(batch_id, 1)
+            opening = await self._replies.send(first.subject, first.body, headers)
+            if server != self._takes_batches:
+                await opening.result(deadline_s)
+                _check_opened(opening, expected_last)
+                self._takes_batches = server
+            for number, message in enumerate(messages[1:-1], start=2):
+                headers = dict(message.headers) | _in_batch(batch_id, number)
+                await self._connection.publish(message.subject, message.body, "", headers)
+            headers = dict(last.headers) | _in_batch(batch_id, len(messages)) | {"Nats-Batch-Commit": "1"}
+            return opening, await self._replies.send(last.subject, last.body, headers)
+        except BaseException as failure:
+            if opening is not None:
+                opening.drop()
+            if isinstance(failure, BusUnavailable):
+                raise NotStored(f"batch {batch_id} was not finished: {failure}") from None
+            if isinstance(failure, PermissionRefused):
+                raise PublishRefused(0, str(failure)) from None
+            raise
 
     def _check_sizes(self, messages: Sequence[WireMessage]) -> None:
         limit = self._connection.client.max_payload
@@ -164,6 +184,15 @@ def _guarded(message: WireMessage, stream: str, expected_last: int) -> dict[str,
 
 def _in_batch(batch_id: str, number: int) -> dict[str, str]:
     return {"Nats-Batch-Id": batch_id, "Nats-Batch-Sequence": str(number)}
+
+
+def _check_opened(opening: Reply, expected_last: int) -> None:
+    """Raise what the first message of a batch was refused with. Its answer is empty when all is well."""
+    future = opening.future
+    if not future.done() or future.cancelled() or future.exception() is not None or not future.result().data:
+        return
+    _stored(future.result(), expected_last)
+    raise PublishRefused(0, "the server took the first of a batch for a single message: it is older than 2.12")
 
 
 def _unknown(lost: BusUnavailable) -> OutcomeUnknown:
