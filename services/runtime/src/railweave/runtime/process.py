@@ -22,6 +22,7 @@ import structlog
 from railweave.runtime.bus import Bus
 from railweave.runtime.bus_settings import bus_settings
 from railweave.runtime.clock import Clock, SystemClock
+from railweave.runtime.garbage import settle_when
 from railweave.runtime.health import CheckResult, Health, HealthServer, serve_health
 from railweave.runtime.logs import service_context
 from railweave.runtime.metrics import Metrics, probe_loop_lag
@@ -126,6 +127,7 @@ class _Host:
                     view, lambda: group.create_task(self._background("cluster view", view.run(self._end)))
                 )
                 group.create_task(probe_loop_lag(self._metrics, stop=self._end))
+                settling = group.create_task(settle_when(self._all_ready))
                 if memory is not None:
                     group.create_task(self._background("redis", memory.run(self._end)))
                 tasks = {
@@ -136,9 +138,13 @@ class _Host:
                     await self._until_ended(tasks)
                 finally:
                     self._end.set()
+                    settling.cancel()
         finally:
             if memory is not None:
                 await memory.close()
+
+    def _all_ready(self) -> bool:
+        return all(service.ready for service in self._services)
 
     def _context(self, service: Service, bus: Bus, memory: WorkingMemory | None, slot: ClusterSlot) -> ServiceContext:
         return ServiceContext(
