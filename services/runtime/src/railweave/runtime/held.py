@@ -140,6 +140,11 @@ class NodeState:
     """Datasets wanted or unwanted here apart from any job, by `name@version`."""
     _datasets: dict[str, CachedDataset] = field(default_factory=dict)
     _tasks: dict[RunSlot, NodeTask] = field(default_factory=dict)
+    _live: dict[RunSlot, tuple[JobRun, Hold]] = field(default_factory=dict)
+    """Of `_tasks` what holds something: most are over, and remembered as long as their tombstones live."""
+    _changed: set[RunSlot] = field(default_factory=set)
+    _all_changed: bool = False
+    """`_live` is to be derived from all tasks, not only from those that changed."""
 
     @property
     def mode(self) -> NodeMode:
@@ -247,14 +252,14 @@ class NodeState:
 
     def take_placement(self, placement: Placement, sequence: int) -> None:
         """Take in the latest placement of one attempt."""
-        task = self._tasks.setdefault(_slot(placement.run), NodeTask())
+        task = self._changed_task(placement.run)
         task.run = placement.run
         task.fence = Fence(int(placement.epoch), sequence)
         task.hold = None if placement.state is PlacementState.RELEASED else hold_of(placement, sequence)
 
     def take_report(self, report: Report) -> None:
         """Take in the latest report of one attempt."""
-        task = self._tasks.setdefault(_slot(report.run), NodeTask())
+        task = self._changed_task(report.run)
         task.report_run, task.report, task.report_fence = report.run, report.state, report.fence
         held = report.held if report.state is ReportState.ORPHAN else None
         task.orphan = hold_of(held, int(report.fence.sequence)) if held is not None else None
@@ -282,6 +287,7 @@ class NodeState:
         """Forget what the record said: it will be told anew."""
         for task in self._tasks.values():
             task.run, task.hold, task.fence = None, None, _NO_FENCE
+        self._all_changed = True
         self.grants.clear()
         self.data.clear()
 
@@ -291,6 +297,12 @@ class NodeState:
         self.take_storage(None)
         for task in self._tasks.values():
             task.report_run, task.report, task.report_fence, task.orphan = None, None, _NO_FENCE, None
+        self._all_changed = True
+
+    def _changed_task(self, run: JobRun) -> NodeTask:
+        slot = _slot(run)
+        self._changed.add(slot)
+        return self._tasks.setdefault(slot, NodeTask())
 
     def forget_task(self, slot: RunSlot) -> None:
         """Forget an attempt that holds nothing here any more."""
@@ -300,8 +312,21 @@ class NodeState:
 
     def derive(self) -> None:
         """Derive what is held from records and reports, and the use of devices from that."""
-        live = {} if self.mode is NodeMode.RETIRED else self._tasks
-        self.holds = dict(found for task in live.values() if (found := task.live()) is not None)
+        is_retired = self.mode is NodeMode.RETIRED
+        if is_retired:
+            self._live.clear()
+        else:
+            for slot in self._tasks if self._all_changed else self._changed:
+                task = self._tasks.get(slot)
+                found = task.live() if task is not None else None
+                if found is None:
+                    self._live.pop(slot, None)
+                else:
+                    self._live[slot] = found
+        self._changed.clear()
+        # A node that comes back from retirement has everything again that its tasks hold.
+        self._all_changed = is_retired
+        self.holds = dict(self._live.values())
         self.recount()
 
     def report_of(self, run: JobRun) -> ReportState | None:
