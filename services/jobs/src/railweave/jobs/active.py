@@ -36,12 +36,16 @@ from railweave.runtime.cluster import ClusterState
 from railweave.runtime.deadletters import DeadLetters
 from railweave.runtime.delivery import Delivery
 from railweave.runtime.errors import OutcomeUnknown, PublishRefused, Reject
-from railweave.runtime.streams import NODES, PLACEMENTS, PROPOSALS, SNAPSHOTS
+from railweave.runtime.proposal_feed import ProposalFeed
+from railweave.runtime.streams import NODES, PLACEMENTS, SNAPSHOTS
 
 _log = structlog.stdlib.get_logger(__name__)
 
 TICK_S = 0.25
 _MOST_INPUTS = 1000
+_PROPOSALS = "rw.proposal."
+_TURNS_TO_SEND = 3
+"""Of the loop, until what was handed to the connection is with the server."""
 """Inputs of one step: enough to fill a batch, few enough to keep a step short."""
 _LARGEST_BYTES: dict[type[Event], int] = {
     JobSubmitted: 256 * 1024,
@@ -129,11 +133,12 @@ class ActiveCommitter:
                 pass
 
     def take_proposals(self, messages: Sequence[StoredMessage]) -> None:
-        """Callback of the follower of proposals."""
+        """Listener of the process's proposals."""
         for message in messages:
-            event = self._decoded(message)
-            if isinstance(event, Proposal):
-                self.put(event)
+            if message.subject.startswith(_PROPOSALS):
+                event = self._decoded(message)
+                if isinstance(event, Proposal):
+                    self.put(event)
 
     def take_snapshots(self, messages: Sequence[StoredMessage]) -> None:
         """Callback of the follower of schedulers' snapshots."""
@@ -175,35 +180,28 @@ class ActiveCommitter:
         Raises:
             Fenced: someone else wrote into the record; fold it anew before going on.
         """
-        proposals = self._bus.follow(
-            PROPOSALS,
-            ("rw.proposal.>",),
-            self.take_proposals,
-            on_reset=lambda _: None,
-            start="new",
-            whole_batches=False,
-        )
+        feed = ProposalFeed.of(self._bus)
         snapshots = self._bus.follow(
             SNAPSHOTS, ("rw.snapshot.>",), self.take_snapshots, on_reset=lambda _: None, whole_batches=False
         )
         self._state.listeners.append(self.take_node_event)
         try:
-            async with proposals, snapshots:
+            async with snapshots, asyncio.TaskGroup() as group:
+                listening = group.create_task(feed.listen(self.take_proposals))
                 record = await read_record(self._bus)
                 reports = await read_reports(self._bus)
-                await proposals.wait_ready()
+                await feed.wait_ready()
                 await snapshots.wait_ready()
-                async with asyncio.TaskGroup() as group:
-                    self._group = group
-                    announcing = group.create_task(self._announcer.run())
-                    ticking = group.create_task(self._tick())
-                    try:
-                        await self._work(record, reports)
-                        await self._announcer.drain(2.0)
-                    finally:
-                        self._group = None
-                        announcing.cancel()
-                        ticking.cancel()
+                self._group = group
+                announcing = group.create_task(self._announcer.run())
+                ticking = group.create_task(self._tick())
+                try:
+                    await self._work(record, reports)
+                    await self._announcer.drain(2.0)
+                finally:
+                    self._group = None
+                    for task in (announcing, ticking, listening):
+                        task.cancel()
         except BaseExceptionGroup as failures:
             raise _first_of(failures) from failures
         finally:
@@ -248,7 +246,7 @@ class ActiveCommitter:
         return effects
 
     async def _carry_out(self, effects: Sequence[Effect], recorder: Recorder) -> None:
-        events: list[WireMessage] = []
+        events: list[Event] = []
         done: list[Delivery] = []
         stores: list[Store] = []
         for effect in effects:
@@ -258,15 +256,29 @@ class ActiveCommitter:
                 case Publish(after_store=False):
                     self._publish_now(effect.event)
                 case Publish():
-                    events.append(self._encode(effect.event))
+                    events.append(effect.event)
                 case Ack():
                     if (delivery := self._deliveries.pop(effect.sequence, None)) is not None:
                         done.append(delivery)
                 case Refuse():
                     await self._refuse(effect)
         if stores:
-            await recorder.store(stores)
-        self._announcer.put(events, done)
+            storing = asyncio.ensure_future(recorder.store(stores))
+            try:
+                messages = await self._encoded(events)
+            finally:
+                await storing
+        else:
+            messages = [self._encode(event) for event in events]
+        self._announcer.put(messages, done)
+        # What is stored is announced before the next inputs are looked at.
+        await asyncio.sleep(0)
+
+    async def _encoded(self, events: Sequence[Event]) -> list[WireMessage]:
+        """Announcements as messages, made while the record is being written."""
+        for _ in range(_TURNS_TO_SEND):
+            await asyncio.sleep(0)
+        return [self._encode(event) for event in events]
 
     def _publish_now(self, event: Event) -> None:
         if self._group is not None:

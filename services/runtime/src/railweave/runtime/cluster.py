@@ -124,6 +124,7 @@ class ClusterState:
         self._seen: dict[str, dict[str, int]] = {stream: {} for stream in STREAMS}
         self._ended: OrderedDict[tuple[str, str], Callable[[], None]] = OrderedDict()
         self._index = ClusterIndex()
+        self._vlans: dict[LeafName, tuple[FabricLeaf, dict[tuple[Rail, int | None], LeafVlan]]] = {}
 
     # -- questions ------------------------------------------------------------------------------------------------
 
@@ -134,10 +135,14 @@ class ClusterState:
     def vlan_of(self, leaf: LeafName, rail: Rail, segment: int | None = None) -> LeafVlan | None:
         """The VLAN of a leaf for a rail: the shared one, or a segment's."""
         record = self.leaves.get(leaf)
-        for vlan in record.vlans if record is not None else ():
-            if vlan.rail == rail and vlan.segment == segment:
-                return vlan
-        return None
+        if record is None:
+            return None
+        known = self._vlans.get(leaf)
+        if known is None or known[0] is not record:
+            # The first of a rail and segment counts; asked for by every worker and rail of a job.
+            first = {(vlan.rail, vlan.segment): vlan for vlan in reversed(record.vlans)}
+            known = self._vlans[leaf] = (record, first)
+        return known[1].get((rail, segment))
 
     def distance(self, one: NodeName, other: NodeName) -> Distance:
         """How far apart two nodes are. On the same leaf means: on every rail that both have."""

@@ -269,7 +269,8 @@ class Follower:
             if came or not self._batches.is_holding:  # while holding, an empty slice is our own short timeout
                 self._heard_at = asyncio.get_running_loop().time()
             if came:
-                await _let_others_go_first()
+                if self._whole_batches:
+                    await _let_others_go_first()
                 self._take(came)
                 self._backoff.reset()
             elif self._pending == 0:

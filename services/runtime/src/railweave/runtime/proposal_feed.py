@@ -1,4 +1,4 @@
-"""The asks and proposals of a process, followed once and decoded once, for however many desks.
+"""The asks and proposals of a process, followed once and decoded once, for however many desks and listeners.
 
 Not here: the join of a round (rounds.py), and who answers (answering.py).
 """
@@ -6,7 +6,8 @@ Not here: the join of a round (rounds.py), and who answers (answering.py).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol
 from weakref import WeakKeyDictionary, ref
 
@@ -41,8 +42,16 @@ class RoundListener(Protocol):
         """Whether nothing that may still come in this round concerns this listener."""
 
 
+@dataclass(slots=True, eq=False)
+class _Listener:
+    """Who wants every message behind `after`."""
+
+    take: Callable[[Sequence[StoredMessage]], None]
+    after: int
+
+
 class ProposalFeed:
-    """The asks and proposals of a process: one follower, however many desks."""
+    """The asks and proposals of a process: one follower, however many desks answer and listeners look on."""
 
     _of_bus: ClassVar[WeakKeyDictionary[Bus, ProposalFeed]] = WeakKeyDictionary()
 
@@ -52,11 +61,15 @@ class ProposalFeed:
         self._bus_ref = ref(bus)
         self.board = RoundBoard(self._malformed)
         self._desks: list[RoundListener] = []
+        self._listeners: list[_Listener] = []
+        self._reads_all = False
+        """Whether the follower began with what was asked before, as desks need it."""
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._received = 0
         self._is_stale = False
         self._writes: set[asyncio.Task[None]] = set()
-        self._is_ready = False
+        self._ready = asyncio.Event()
         self._buried: set[int] = set()
 
     @classmethod
@@ -70,7 +83,7 @@ class ProposalFeed:
     @property
     def is_ready(self) -> bool:
         """Whether everything asked before has been read."""
-        return self._is_ready
+        return self._ready.is_set()
 
     @property
     def _bus(self) -> Bus:
@@ -86,34 +99,62 @@ class ProposalFeed:
             BusClosed, PermissionRefused: the stream cannot be followed any more.
         """
         self._desks.append(desk)
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="follow-proposals")
-        elif self._is_ready:
+        if self._task is not None and (self.is_ready or not self._reads_all):
             # Rounds that no other desk cared for are forgotten: read the stream again for the newcomer.
             self._unready()
             self._is_stale = True
             self._changed.set()
-        task = self._task
         try:
-            await asyncio.shield(task)
+            await self._follow()
         finally:
             self._desks.remove(desk)
-            if not self._desks:
-                self._task = None
-                task.cancel()
-                for write in tuple(self._writes):
-                    write.cancel()
-                await asyncio.gather(task, *self._writes, return_exceptions=True)
-                self._unready()
-                self.board.clear()
+            await self._end_unless_wanted()
+
+    async def listen(self, take: Callable[[Sequence[StoredMessage]], None]) -> None:
+        """Give `take` every message stored from now on, in order, until cancelled. `wait_ready` tells when that is.
+
+        Raises:
+            StreamMissing: there is no stream PROPOSALS.
+            BusClosed, PermissionRefused: the stream cannot be followed any more.
+        """
+        # What is being read of before is not for a newcomer.
+        after = self._received if self.is_ready else (await self._bus.stream_state(PROPOSALS)).last_sequence
+        listener = _Listener(take, after)
+        self._listeners.append(listener)
+        try:
+            await self._follow()
+        finally:
+            self._listeners.remove(listener)
+            await self._end_unless_wanted()
+
+    async def wait_ready(self) -> None:
+        """Wait until everything asked before has been read, and what is stored next will be."""
+        await self._ready.wait()
+
+    async def _follow(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="follow-proposals")
+        await asyncio.shield(self._task)
+
+    async def _end_unless_wanted(self) -> None:
+        task = self._task
+        if self._desks or self._listeners or task is None:
+            return
+        self._task = None
+        task.cancel()
+        for write in tuple(self._writes):
+            write.cancel()
+        await asyncio.gather(task, *self._writes, return_exceptions=True)
+        self._unready()
+        self.board.clear()
 
     def settle(self, open_round: OpenRound) -> None:
         """Forget a round in which no desk of this process has anything left to do."""
-        if self._is_ready and all(desk.is_done_with(open_round) for desk in self._desks):
+        if self.is_ready and all(desk.is_done_with(open_round) for desk in self._desks):
             self.board.close(open_round)
 
     def _unready(self) -> None:
-        self._is_ready = False
+        self._ready.clear()
         for desk in self._desks:
             desk.forget()
 
@@ -121,8 +162,14 @@ class ProposalFeed:
         while True:
             self._is_stale = False
             self.board.clear()
+            self._reads_all = bool(self._desks)
             follower = self._bus.follow(
-                PROPOSALS, (), self._take, on_reset=self._reset, start="last_per_subject", whole_batches=False
+                PROPOSALS,
+                (),
+                self._take,
+                on_reset=self._reset,
+                start="last_per_subject" if self._reads_all else "new",
+                whole_batches=False,
             )
             async with asyncio.TaskGroup() as group:
                 following = group.create_task(follower.run(), name="follow-PROPOSALS")
@@ -134,7 +181,7 @@ class ProposalFeed:
                 following.cancel()
 
     async def _offer_all(self) -> None:
-        self._is_ready = True
+        self._ready.set()
         loop = asyncio.get_running_loop()
         since = loop.time()
         for open_round in self.board:
@@ -150,14 +197,24 @@ class ProposalFeed:
         _log.warning("asks and proposals are read anew", stream=PROPOSALS, cause=cause.value)
         self.board.clear()
         self._buried.clear()
+        self._received = 0
+        for listener in self._listeners:
+            listener.after = 0
         self._unready()
         self._changed.set()
 
     def _take(self, messages: Sequence[StoredMessage]) -> None:
         for message in messages:
             open_round = self.board.take(message)
-            if open_round is not None and self._is_ready:
+            if open_round is not None and self.is_ready:
                 self._offer(open_round)
+        self._received = max(self._received, messages[-1].sequence)
+        for listener in self._listeners:
+            # Read again for a new desk, the stream gives what a listener had already.
+            fresh = [message for message in messages if message.sequence > listener.after]
+            if fresh:
+                listener.after = fresh[-1].sequence
+                listener.take(fresh)
 
     def _offer(self, open_round: OpenRound) -> None:
         for desk in self._desks:

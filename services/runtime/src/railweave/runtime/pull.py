@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -23,8 +23,7 @@ _NANO = 1_000_000_000
 _EMPTY: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveredAs:
+class DeliveredAs(NamedTuple):
     """What the acknowledgement subject of a delivered message says about it."""
 
     stream_sequence: int
