@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from railweave.contracts import decode_event, encode_event, registered_types
 from railweave.contracts.catalogue.entries import EVENTS
 from railweave.contracts.catalogue.schemas import event_schema
+from railweave.contracts.job import PlacedWorker
+from railweave.contracts.types import NodeName, build
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
 TIMES = st.datetimes(
@@ -142,3 +144,11 @@ def test_every_event_that_its_schema_allows_is_read_written_and_read_equal(
     assert read.data == event
     assert (read.id, read.source) == (event.event_id(), event.source())
     assert encode_event(read.data, time=read.time, traceparent=read.traceparent) == written
+
+
+def test_what_is_built_unchecked_is_written_in_the_models_order_and_lacks_nothing() -> None:
+    fields = {"worker": 1, "node": NodeName("n1"), "gpus": ("GPU-1",)}
+    built = build(PlacedWorker, **dict(reversed(fields.items())))
+    assert built.model_dump_json() == PlacedWorker(**fields).model_dump_json()
+    with pytest.raises(TypeError, match="node"):
+        build(PlacedWorker, worker=1)

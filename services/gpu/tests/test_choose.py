@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given, settings
@@ -115,7 +114,7 @@ cards = st.lists(
 
 
 def _with_index(device: DeviceState, index: int) -> DeviceState:
-    return replace(device, index=index)
+    return device._replace(index=index)
 
 
 @given(cards, needs)

@@ -16,6 +16,7 @@ from railweave.contracts.fabric import LeafVlan
 from railweave.contracts.types import MacAddress, Rail, Slot, VfIndex
 
 
+@lru_cache(maxsize=65536)
 def vf_mac(ordinal: int, rail: Rail, vf: VfIndex) -> MacAddress:
     """Return the MAC of a VF from its node's ordinal (0 to 2^24-1), rail and index. Locally administered, unicast."""
     if not 0 <= ordinal < 2**24:
@@ -54,6 +55,7 @@ def _parsed(subnet: str) -> tuple[int, int, int, int]:
     return network.version, int(network.network_address), network.num_addresses, network.prefixlen
 
 
+@lru_cache(maxsize=65536)
 def _host(subnet: str, offset: int, slot: Slot, vf: VfIndex) -> str:
     version, first, size, prefix = _parsed(subnet)
     # The last address of an IPv4 subnet is its broadcast address; leaving it out of IPv6 too costs nothing.

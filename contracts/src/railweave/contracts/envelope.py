@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from railweave.contracts.errors import ContractError
 from railweave.contracts.memo import Known, Memo
-from railweave.contracts.types import Document, UtcTime
+from railweave.contracts.types import Document, UtcTime, build
 from railweave.contracts.wire import CONTENT_TYPE, StoredMessage, WireMessage
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -122,7 +122,8 @@ def encode_event(
     """
     event_id, type_name, subject, source = event.event_id(), event.TYPE, event.subject(), event.source()
     said_at = time or datetime.now(UTC)
-    frame = frame_of(type_name).model_construct(
+    frame = build(
+        frame_of(type_name),
         specversion="1.0",
         type=type_name,
         source=source,

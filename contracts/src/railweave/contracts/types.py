@@ -34,25 +34,40 @@ class Document(BaseModel):
 
 B = TypeVar("B", bound=BaseModel)
 
-_defaults: dict[type[BaseModel], dict[str, Any]] = {}
+_templates: dict[type[BaseModel], tuple[dict[str, Any], frozenset[str]]] = {}
+_set = object.__setattr__
 
 
 def build(model: type[B], **fields: Any) -> B:
     """Return a model of values that are right already: made by this program out of checked ones.
 
     As `model_construct`, without aliases and extras, in a quarter of its time: rendering a commit makes hundreds.
+
+    Raises:
+        TypeError: a field without a default is missing.
     """
-    defaults = _defaults.get(model)
-    if defaults is None:
-        infos = model.model_fields.items()
-        defaults = {name: info.get_default(call_default_factory=True) for name, info in infos if not info.is_required()}
-        _defaults[model] = defaults
+    known = _templates.get(model)
+    if known is None:
+        known = _templates[model] = _template_of(model)
+    template, required = known
+    if not fields.keys() >= required:
+        raise TypeError(f"{model.__name__} needs {', '.join(sorted(required - fields.keys()))}")
     made = model.__new__(model)
-    object.__setattr__(made, "__dict__", defaults | fields)
-    object.__setattr__(made, "__pydantic_fields_set__", set(fields))
-    object.__setattr__(made, "__pydantic_extra__", None)
-    object.__setattr__(made, "__pydantic_private__", None)
+    _set(made, "__dict__", template | fields)
+    _set(made, "__pydantic_fields_set__", set(fields))
+    _set(made, "__pydantic_extra__", None)
+    _set(made, "__pydantic_private__", None)
     return made
+
+
+def _template_of(model: type[BaseModel]) -> tuple[dict[str, Any], frozenset[str]]:
+    """All fields in the model's order, which is that of its JSON, with their defaults; and those that have none."""
+    infos = model.model_fields
+    required = frozenset(name for name, info in infos.items() if info.is_required())
+    defaults = {
+        name: None if name in required else info.get_default(call_default_factory=True) for name, info in infos.items()
+    }
+    return defaults, required
 
 
 class Text(str):

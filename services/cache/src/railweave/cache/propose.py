@@ -18,7 +18,7 @@ from railweave.cache.model import CacheConfig, Candidate
 from railweave.cache.view import Survey
 from railweave.contracts.proposal import Ask, Concern, DataProposal, NodeData, NodesProposal, Proposal
 from railweave.contracts.reasons import Lack, Reason, ReasonCode
-from railweave.contracts.types import NodeName
+from railweave.contracts.types import NodeName, build
 from railweave.runtime.cluster import ClusterState, Hold
 from railweave.runtime.outstanding import Outstanding
 
@@ -109,7 +109,8 @@ def _given(choice: Choice, nodes: tuple[Candidate, ...]) -> Answered:
     }
     based_on = dict(state.sequences)
     return Answered(
-        NodesProposal(
+        build(
+            NodesProposal,
             cluster=ask.cluster,
             job=ask.job,
             attempt=ask.attempt,
@@ -118,7 +119,8 @@ def _given(choice: Choice, nodes: tuple[Candidate, ...]) -> Answered:
             based_on=based_on,
             nodes=tuple(node.name for node in nodes),
         ),
-        DataProposal(
+        build(
+            DataProposal,
             cluster=ask.cluster,
             job=ask.job,
             attempt=ask.attempt,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -24,6 +25,9 @@ from railweave.runtime.view import ClusterView
 
 VERSION: Final = "0.1.0"
 SCORES_SUBJECT: Final = "rw.query.cache.scores"
+
+_IDLE_S: Final = 0.005
+"""After a change, until what changed is summed up even though nobody asks."""
 
 _MOST_ASKS: Final = 2000
 """Latest asks kept for questions about them."""
@@ -92,6 +96,7 @@ class CacheService:
         self._asks: OrderedDict[JobKey, Ask] = OrderedDict()
         self._view: ClusterView | None = None
         self._desk: ProposalDesk | None = None
+        self._summing_up: asyncio.TimerHandle | None = None
 
     @property
     def ready(self) -> bool:
@@ -101,7 +106,7 @@ class CacheService:
     async def run(self, ctx: ServiceContext) -> None:
         """Answer until stopped."""
         view = self._view = ctx.cluster.start()
-        view.on_change(lambda change: self.take(change, view.state))
+        view.on_change(lambda change: self._changed(change, view.state))
         view.on_reset(lambda _stream, _cause: self._survey.forget())
 
         def answer(ask: Ask, _proposals: Mapping[Concern, Proposal]) -> Sequence[Proposal]:
@@ -119,8 +124,18 @@ class CacheService:
         )
         api = ctx.bus.service("railweave-cache", VERSION, description="Nodes of jobs, and their data")
         api.endpoint("scores", SCORES_SUBJECT, scores, concurrency=1)
-        async with api:
-            await ctx.until_stopped(self._desk.run())
+        try:
+            async with api:
+                await ctx.until_stopped(self._desk.run())
+        finally:
+            if self._summing_up is not None:
+                self._summing_up.cancel()
+
+    def _changed(self, change: Change, state: ClusterState) -> None:
+        self.take(change, state)
+        if self._summing_up is None or self._summing_up.when() <= asyncio.get_running_loop().time():
+            # Ahead of the next ask, which would have to wait for it.
+            self._summing_up = asyncio.get_running_loop().call_later(_IDLE_S, self._survey.refresh, state)
 
     def take(self, change: Change, state: ClusterState) -> None:
         """Note what changed."""

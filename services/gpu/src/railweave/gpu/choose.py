@@ -7,7 +7,6 @@ USENIX ATC 2023) is one more entry with the same shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
 
 from railweave.gpu.model import DeviceState, WorkerShares, shares
 from railweave.runtime.gpu_shares import GpuNeed
@@ -38,7 +37,8 @@ def _whole(free: list[DeviceState], need: GpuNeed) -> list[WorkerShares] | None:
     chosen: list[WorkerShares] = []
     for _ in range(need.workers):
         mine = _near(free, need.gpus, _LEVELS)
-        free = [device for device in free if device not in mine]
+        taken = {device.index for device in mine}
+        free = [device for device in free if device.index not in taken]
         chosen.append(shares(mine, need))
     return chosen
 
@@ -96,6 +96,6 @@ def _split(able: Sequence[DeviceState], need: GpuNeed, order: _Order) -> list[Wo
         if len(mine) < need.gpus:
             return None
         for device in mine:
-            left[device.index] = replace(device, free_milli=device.free_milli - milli[device.index])
+            left[device.index] = device._replace(free_milli=device.free_milli - milli[device.index])
         chosen.append(shares(mine, need))
     return chosen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from railweave.contracts.proposal import GpuShare
 from railweave.contracts.types import Milli
@@ -11,8 +11,7 @@ from railweave.runtime.cluster import WHOLE_GPU_MILLI, Hold, NodeState
 from railweave.runtime.gpu_shares import GpuNeed
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceState:
+class DeviceState(NamedTuple):
     """One GPU of a node."""
 
     index: int

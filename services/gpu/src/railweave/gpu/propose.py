@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from railweave.contracts.job import JobSpec
 from railweave.contracts.proposal import Ask, GpuProposal, NodesProposal, WorkerGpus
 from railweave.contracts.reasons import Reason
-from railweave.contracts.types import NodeName
+from railweave.contracts.types import NodeName, build
 from railweave.gpu import explain
 from railweave.gpu.choose import POLICIES
 from railweave.gpu.model import devices_of
@@ -76,7 +76,7 @@ def propose(
         if chosen is None:
             short.append(explain.short_of(node, devices, slot.need, is_given=ask.spec.nodes.node_list is not None))
         else:
-            given += [WorkerGpus(worker=rank, gpus=mine) for rank, mine in zip(slot.ranks, chosen, strict=True)]
+            given += [build(WorkerGpus, worker=rank, gpus=mine) for rank, mine in zip(slot.ranks, chosen, strict=True)]
     if short:
         never = any(item.never for item in short)
         return _answer(ask, state, reasons=explain.reasons_for(short, len(nodes.nodes)), never=never)
@@ -153,7 +153,8 @@ def _answer(
     reasons: tuple[Reason, ...] = (),
     never: bool = False,
 ) -> GpuProposal:
-    return GpuProposal(
+    return build(
+        GpuProposal,
         cluster=ask.cluster,
         job=ask.job,
         attempt=ask.attempt,

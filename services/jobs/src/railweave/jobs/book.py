@@ -17,7 +17,7 @@ from railweave.contracts.inventory import Report
 from railweave.contracts.job import JobEnded, JobSpec, LiveRun
 from railweave.contracts.placement import Head, JobState, Placement, PlacementState
 from railweave.contracts.reasons import Lack, Reason
-from railweave.contracts.types import ClusterName, NodeName, Round
+from railweave.contracts.types import ClusterName, NodeName, Round, build
 from railweave.jobs.ledger import Ledger
 from railweave.jobs.model import (
     Ack,
@@ -165,7 +165,8 @@ class Book:
 
     def head_of(self, job: Job) -> Head:
         """The head as it would be stored now."""
-        return Head(
+        return build(
+            Head,
             cluster=job.run.cluster,
             job=job.run.job,
             attempt=job.run.attempt,

@@ -21,7 +21,7 @@ from railweave.contracts.job import (
     PlacedWorker,
 )
 from railweave.contracts.placement import Head, JobState, Placement
-from railweave.contracts.types import Round
+from railweave.contracts.types import Round, build
 
 _MOST_BYTES = 700_000
 """Of a message's 1 MiB, for workers; nodes are told beside them."""
@@ -65,7 +65,8 @@ def placed(run: JobRun, round_number: int, placements: Sequence[Placement]) -> J
     Where that is more than a message holds, addresses and GPUs are left to the placements, and a warning says so.
     """
     workers = tuple(
-        PlacedWorker(
+        build(
+            PlacedWorker,
             worker=worker.worker,
             node=placement.node,
             addresses=tuple(
@@ -81,10 +82,11 @@ def placed(run: JobRun, round_number: int, placements: Sequence[Placement]) -> J
     warnings: tuple[str, ...] = ()
     if _length(workers) > _MOST_BYTES:
         warnings = ("too many workers for one event: addresses and GPUs are in the placements alone",)
-        workers = tuple(PlacedWorker(worker=item.worker, node=item.node) for item in workers)
+        workers = tuple(build(PlacedWorker, worker=item.worker, node=item.node) for item in workers)
         if _length(workers) > _MOST_BYTES:
             workers = ()
-    return JobPlaced(
+    return build(
+        JobPlaced,
         **identity(run, round_number),
         nodes=tuple(placement.node for placement in placements),
         workers=workers,

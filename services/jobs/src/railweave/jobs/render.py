@@ -89,7 +89,7 @@ def render(
     placements = []
     for slot, node in enumerate(nodes):
         mine = tuple(_with_env(worker, slot, len(nodes), rendezvous) for worker in workers[slot])
-        plan = data.get(node, NodeData(node=node))
+        plan = data.get(node) or build(NodeData, node=node)
         placements.append(
             build(
                 Placement,
@@ -194,7 +194,8 @@ def _network(
     for ref in chosen.vfs:
         interface = _interface(spec, node, ref, fabric, state, seen)
         interfaces.append(interface)
-    isolation = Isolation(
+    isolation = build(
+        Isolation,
         mode=fabric.mode,
         segment=fabric.segment,
         vrf=f"Vrf-s{fabric.segment}" if fabric.segment is not None else None,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from railweave.contracts.inventory import Gpu
 from railweave.contracts.proposal import Ask, GpuProposal, NicProposal, NodesProposal, WorkerVfs
 from railweave.contracts.reasons import Reason
-from railweave.contracts.types import NodeName
+from railweave.contracts.types import NodeName, build
 from railweave.nic import explain
 from railweave.nic.choose import Group, chooser_of, most_groups
 from railweave.nic.model import pfs_of
@@ -131,7 +131,8 @@ def _answer(
     reasons: tuple[Reason, ...] = (),
     never: bool = False,
 ) -> NicProposal:
-    return NicProposal(
+    return build(
+        NicProposal,
         cluster=ask.cluster,
         job=ask.job,
         attempt=ask.attempt,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from railweave.contracts.proposal import Ask, FabricProposal, NodesProposal
 from railweave.contracts.reasons import Lack, Reason, ReasonCode
-from railweave.contracts.types import NodeName
+from railweave.contracts.types import NodeName, build
 from railweave.runtime.cluster import ClusterState
 
 MOST_NODES_NAMED = 8
@@ -106,7 +106,8 @@ def _apart(names: Sequence[NodeName], state: ClusterState) -> Reason | None:
 
 
 def _answer(ask: Ask, state: ClusterState, reasons: tuple[Reason, ...], *, never: bool = False) -> FabricProposal:
-    return FabricProposal(
+    return build(
+        FabricProposal,
         cluster=ask.cluster,
         job=ask.job,
         attempt=ask.attempt,
