@@ -64,7 +64,7 @@ def test_an_ask_nobody_answers_is_asked_again_and_then_told_as_pending() -> None
     desk.submit(workers=1, gpus=1)
     desk.wait(29)
     assert [ask.round for ask in desk.asks] == [1, 2, 3]
-    assert not desk.has_head()
+    assert desk.head().reasons == ()
     desk.wait(2)
     reason = desk.told(JobPending)[0].reasons[0]
     assert (reason.code, reason.numbers, reason.lacks) == (ReasonCode.PROPOSAL_TIMEOUT, {"asks": 3}, (Lack.AGENT,))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from world import GPUS, RAILS, VFS, cluster, node_names
 
@@ -37,10 +37,11 @@ from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.bus import Bus
 from railweave.runtime.bus_settings import bus_settings
 from railweave.runtime.cluster import ClusterState, Hold
+from railweave.runtime.health import HealthServer
 from railweave.runtime.local_servers import LocalNatsServer
 from railweave.runtime.outstanding import Outstanding
 from railweave.runtime.process import run_services
-from railweave.runtime.service import ServiceContext
+from railweave.runtime.service import ServiceContext, ServiceFactory
 from railweave.runtime.settings import Settings, load_settings
 from railweave.runtime.streams import PLACEMENTS
 
@@ -179,7 +180,14 @@ async def publish_cluster(bus: Bus, nodes: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def plane(server: LocalNatsServer, *, nodes: int = 4, flags: Sequence[str] = ()) -> AsyncIterator[JobPublisher]:
+async def plane(
+    server: LocalNatsServer,
+    *,
+    nodes: int = 4,
+    flags: Sequence[str] = (),
+    around: Sequence[ServiceFactory] = (FirstFree, Agents),
+    on_started: Callable[[HealthServer], None] | None = None,
+) -> AsyncIterator[JobPublisher]:
     """Run the jobs service between naive services and agents; yields a publisher."""
     settings = load_settings(
         flags=[
@@ -195,7 +203,7 @@ async def plane(server: LocalNatsServer, *, nodes: int = 4, flags: Sequence[str]
         await publish_cluster(bus, nodes)
     stop = asyncio.Event()
     running = asyncio.ensure_future(
-        run_services([create, FirstFree, Agents], settings, stop=stop, handle_signals=False)
+        run_services([create, *around], settings, stop=stop, handle_signals=False, on_started=on_started)
     )
     try:
         async with JobPublisher(server.url) as publisher:

@@ -26,7 +26,7 @@ from railweave.jobs.changes import take_in
 from railweave.jobs.endings import finish, release, take_stray_undone, take_undone
 from railweave.jobs.events import identity
 from railweave.jobs.model import Ending, Finished, Job, StoredPlacement, Submission, seconds
-from railweave.jobs.rounds import answer_overdue, ask_when_there_is_room
+from railweave.jobs.rounds import answer_overdue, ask_when_there_is_room, note
 
 
 def take_submitted(book: Book, spec: JobSpec, sequence: int, stored_at: datetime) -> None:
@@ -317,8 +317,11 @@ def take_node(book: Book, desired: NodeDesired) -> None:
 
 
 def take_time(book: Book) -> None:
-    """Deadlines: of asks, of preparing, of attaching."""
+    """Deadlines: of asks, of preparing, of attaching; and of being known to none but this book."""
+    note_before = book.now - seconds(book.config.note_after_s)
     for job in list(book.jobs.values()):
+        if not job.stored and job.submitted_at <= note_before:
+            note(book, job)
         if job.asking and job.asked_at is not None and book.now >= job.asked_at + seconds(book.config.ask_timeout_s):
             answer_overdue(book, job)
         elif job.state is JobState.PLACED:

@@ -64,6 +64,21 @@ def ask_when_there_is_room(book: Book, job: Job) -> None:
         ask(book, job)
     else:
         heapq.heappush(book.backlog, (job.queue_order(), next(book.backlog_numbers), job))
+        if len(book.backlog) > book.config.unstored_at_most:
+            note(book, job)
+
+
+def note(book: Book, job: Job) -> None:
+    """Store that a job waits for its first answer: its messages are acked, and `why` knows it.
+
+    What is not acked fills the consumer's window: past that, the end of another job would not come through.
+    """
+    if job.stored or job.state is not JobState.PENDING or book.settling_until is not None:
+        return
+    job.times.setdefault(JobState.PENDING, book.now)
+    job.commit = book.next_commit()
+    book.store_head(job)
+    book.ack_submitted(job)
 
 
 def ask_backlog(book: Book) -> None:
@@ -182,8 +197,7 @@ def wait(book: Book, job: Job, reasons: tuple[Reason, ...], retry_at: datetime |
         book.ack_submitted(job)
         return
     job.told = codes
-    if JobState.PENDING not in job.times:
-        job.times[JobState.PENDING] = book.now
+    job.times.setdefault(JobState.PENDING, book.now)
     job.commit = book.next_commit()
     book.store_head(job)
     book.publish(

@@ -121,6 +121,8 @@ def _next(head: Head) -> tuple[str, ...]:
         case JobState.PENDING:
             if head.lacks:
                 lines.append("asked again as soon as there is more " + ", ".join(head.lacks))
+            elif not head.reasons:
+                lines.append("its services have not answered yet; it is not known what it lacks")
         case JobState.PLACED:
             lines.append("its nodes prepare; then the workers may start")
         case JobState.PREPARED:
