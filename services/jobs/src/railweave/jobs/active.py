@@ -44,8 +44,8 @@ _log = structlog.stdlib.get_logger(__name__)
 TICK_S = 0.25
 _MOST_INPUTS = 1000
 _PROPOSALS = "rw.proposal."
-_TURNS_TO_SEND = 3
-"""Of the loop, until what was handed to the connection is with the server."""
+_TURNS_TO_SEND = 6
+"""Of the loop, until the recorder has handed a batch to the connection."""
 """Inputs of one step: enough to fill a batch, few enough to keep a step short."""
 _LARGEST_BYTES: dict[type[Event], int] = {
     JobSubmitted: 256 * 1024,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from typing import overload
 
 from railweave.contracts.envelope import Event, encode_event
 from railweave.contracts.identity import JobKey
@@ -46,12 +47,12 @@ class Recorder:
         Raises:
             Fenced: nothing more is stored by this committer.
         """
-        groups = [[self._encode(event, item.ttl_s) for event in item.events] for item in stores]
+        groups = [[(event, item.ttl_s) for event in item.events] for item in stores]
         if not any(item.atomic for item in stores):
-            await self._write_all([message for group in groups for message in group], atomic=False)
+            await self._write_all(_Messages([event for group in groups for event in group], self._encode), atomic=False)
             return
         for batch in _batches(groups):
-            await self._write_all(batch, atomic=True)
+            await self._write_all(_Messages(batch, self._encode), atomic=True)
 
     def _encode(self, event: Event, ttl_s: int | None) -> WireMessage:
         key = getattr(event, "key", None)
@@ -101,8 +102,39 @@ class Recorder:
         return left
 
 
-def _batches(groups: Sequence[list[WireMessage]]) -> Iterator[list[WireMessage]]:
-    batch: list[WireMessage] = []
+_Unsent = tuple[Event, int | None]
+"""An event with its time to live in seconds."""
+
+
+class _Messages(Sequence[WireMessage]):
+    """Events as messages, each made when it is looked at: the first is on its way before the last is made."""
+
+    def __init__(self, events: Sequence[_Unsent], encode: Callable[[Event, int | None], WireMessage]) -> None:
+        self._events = events
+        self._encode = encode
+        self._made: dict[int, WireMessage] = {}
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @overload
+    def __getitem__(self, at: int) -> WireMessage: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[WireMessage]: ...
+
+    def __getitem__(self, at: int | slice) -> WireMessage | Sequence[WireMessage]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(*at.indices(len(self)))]
+        number = range(len(self))[at]
+        made = self._made.get(number)
+        if made is None:
+            made = self._made[number] = self._encode(*self._events[number])
+        return made
+
+
+def _batches(groups: Sequence[list[_Unsent]]) -> Iterator[list[_Unsent]]:
+    batch: list[_Unsent] = []
     for group in groups:
         if batch and len(batch) + len(group) > _MOST_PER_BATCH:
             yield batch
