@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given, settings
@@ -114,7 +115,7 @@ cards = st.lists(
 
 
 def _with_index(device: DeviceState, index: int) -> DeviceState:
-    return device._replace(index=index)
+    return replace(device, index=index)
 
 
 @given(cards, needs)

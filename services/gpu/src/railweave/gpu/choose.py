@@ -7,6 +7,7 @@ USENIX ATC 2023) is one more entry with the same shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 
 from railweave.gpu.model import DeviceState, WorkerShares, shares
 from railweave.runtime.gpu_shares import GpuNeed
@@ -96,6 +97,6 @@ def _split(able: Sequence[DeviceState], need: GpuNeed, order: _Order) -> list[Wo
         if len(mine) < need.gpus:
             return None
         for device in mine:
-            left[device.index] = device._replace(free_milli=device.free_milli - milli[device.index])
+            left[device.index] = replace(device, free_milli=device.free_milli - milli[device.index])
         chosen.append(shares(mine, need))
     return chosen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from railweave.contracts.proposal import GpuShare
 from railweave.contracts.types import Milli
@@ -11,8 +11,9 @@ from railweave.runtime.cluster import WHOLE_GPU_MILLI, Hold, NodeState
 from railweave.runtime.gpu_shares import GpuNeed
 
 
-class DeviceState(NamedTuple):
-    """One GPU of a node."""
+@dataclass(slots=True)
+class DeviceState:
+    """One GPU of a node. Not to be changed; it is not frozen because that makes it slow to make."""
 
     index: int
     model: str
