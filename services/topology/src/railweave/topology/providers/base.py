@@ -1,4 +1,4 @@
-"""What a provider is: it turns the text of one format into the canonical graph, and says what the format cannot tell."""
+"""A provider turns the text of one format into the canonical graph, and says what the format cannot tell."""
 
 from __future__ import annotations
 
