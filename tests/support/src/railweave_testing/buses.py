@@ -33,6 +33,10 @@ class CountingObserver:
         for label in labels.values():
             self.counts[f"{name}:{label}"] += amount
 
+    def took(self, name: str, seconds: float, **labels: str) -> None:
+        """Count an observation as if it were an event (`publish`, `publish:stored`)."""
+        self.count(name, 1, **labels)
+
 
 @contextlib.asynccontextmanager
 async def connected(

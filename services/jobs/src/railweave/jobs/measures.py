@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from railweave.contracts.inventory import ReportState
 from railweave.contracts.placement import JobState
 from railweave.jobs.book import Book
 from railweave.runtime.metrics import Metrics
+
+_OLDEST = "railweave_oldest_unplaced_job_age_seconds"
 
 
 class Measures(Collector):
@@ -26,6 +29,7 @@ class Measures(Collector):
             CounterMetricFamily("railweave_jobs_rounds", "Rounds by what became of them", labels=["outcome"]),
             GaugeMetricFamily("railweave_jobs_orphans", "Held by a journal and not by the record"),
             GaugeMetricFamily("railweave_jobs_epoch", "The epoch of fences"),
+            GaugeMetricFamily(_OLDEST, "Age of the job that waits longest"),
         )
 
     def collect(self) -> Iterable[Metric]:
@@ -48,3 +52,26 @@ class Measures(Collector):
             "railweave_jobs_orphans", "Held by a journal and not by the record", value=len(book.orphans)
         )
         yield GaugeMetricFamily("railweave_jobs_epoch", "The epoch of fences", value=book.epoch)
+        yield GaugeMetricFamily(_OLDEST, "Age of the job that waits longest", value=oldest_unplaced_s(book))
+
+
+def oldest_unplaced_s(book: Book) -> float:
+    """How long the oldest pending job has waited, in seconds; 0 where none waits."""
+    since = [job.submitted_at for job in book.jobs.values() if job.state is JobState.PENDING]
+    return max(0.0, (book.now - min(since)).total_seconds()) if since else 0.0
+
+
+def nodes_behind(book: Book) -> int:
+    """Placements that their nodes have not said to have applied as they are wanted now, and undone ones not yet so."""
+    behind = len(book.strays)
+    for job in book.jobs.values():
+        match job.state:
+            case JobState.PLACED:
+                behind += len(job.placements) - len(job.reports)
+            case JobState.STARTED:
+                behind += sum(job.reports.get(node) is not ReportState.ATTACHED for node in job.placements)
+            case JobState.RELEASING:
+                behind += len(job.placements)
+            case _:
+                pass
+    return behind

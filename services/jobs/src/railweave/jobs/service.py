@@ -13,7 +13,7 @@ from railweave.contracts.codec import encode_token
 from railweave.contracts.wire import StoredMessage
 from railweave.jobs.active import ActiveCommitter, StreamClock
 from railweave.jobs.book import Book
-from railweave.jobs.measures import Measures
+from railweave.jobs.measures import Measures, nodes_behind
 from railweave.jobs.projector import Projector
 from railweave.jobs.queries import Queries
 from railweave.jobs.recorder import Fenced
@@ -22,6 +22,7 @@ from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.bus import Bus, ResetCause
 from railweave.runtime.deadletters import DeadLetters
 from railweave.runtime.errors import ApiError, BusError, BusUnavailable, StreamMissing
+from railweave.runtime.lag import watch_lag
 from railweave.runtime.lease import LeaderLease
 from railweave.runtime.service import ServiceContext
 from railweave.runtime.settings import Settings
@@ -59,12 +60,17 @@ class JobsService:
         view = ctx.cluster.start()
         view.on_reset(self._on_reset)
         Measures(ctx.metrics, self._book)
+        ctx.metrics.generation_behind.labels("jobs", "placement").set_function(self._behind)
         api = ctx.bus.service("jobs", VERSION, description="the life of a job")
         self._queries = Queries(ctx.bus, view.state, ctx.memory, self._instance, ctx.clock.now, self._book)
         self._queries.register(api)
         async with asyncio.TaskGroup() as group:
             stopping = group.create_task(ctx.stop.wait())
-            tasks = [group.create_task(self._lead(ctx, view)), group.create_task(self._keep_streams(ctx.bus))]
+            tasks = [
+                group.create_task(self._lead(ctx, view)),
+                group.create_task(self._keep_streams(ctx.bus)),
+                group.create_task(watch_lag(ctx.bus, ctx.metrics)),
+            ]
             if ctx.memory is not None:
                 tasks.append(group.create_task(self._project(ctx, view)))
             async with api:
@@ -80,6 +86,10 @@ class JobsService:
 
     def _book(self) -> Book | None:
         return self._active.committer.book if self._active is not None else None
+
+    def _behind(self) -> float:
+        book = self._book()
+        return float(nodes_behind(book)) if book is not None else 0.0
 
     def _on_reset(self, stream: str, cause: ResetCause) -> None:
         if stream != PLACEMENTS:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
@@ -207,6 +208,7 @@ class ProposalDesk:
             return []
         wanted = self._concerns.intersection(ask.concerns)
         sender = extract_trace(open_round.message.headers, open_round.traceparent)
+        begun, outcome = time.perf_counter(), "error"
         with job_context(ask.run), trace_hop(sender) as hop:
             try:
                 answered = self._answer(ask, proposals)
@@ -214,11 +216,17 @@ class ProposalDesk:
                 # What is stored already (this desk was stopped between two answers of a round) stays as it is.
                 missing = [made for made in answers if made.CONCERN in wanted and not open_round.has(made.CONCERN)]
                 messages = [_bounded(made, str(hop)) for made in missing]
+                outcome = "refused" if any(made.reasons for made in answers) else "ok"
             except Exception as fault:  # noqa: BLE001 - one faulty decision must not end the others
                 _log.exception("no answer: the decision failed", round=int(ask.round), answering=self._service)
                 self._feed.bury(open_round.message, f"{self._service}: {type(fault).__name__}: {fault}", None)
                 open_round.taken.update(wanted)
                 return []
+            finally:
+                took_s = time.perf_counter() - begun
+                self._bus.connection.observer.took(
+                    "handler", took_s, service=self._service, type="propose", outcome=outcome
+                )
         if not is_current and self._view is not None and any(made.reasons for made in answers):
             self._refused[open_round] = (dict(self._view.state.sequences), messages)
             self._doubt.set()

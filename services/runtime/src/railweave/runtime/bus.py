@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 
 from railweave.contracts.wire import StoredMessage, WireMessage
 from railweave.runtime.backoff import Backoff, BackoffPolicy
-from railweave.runtime.connection import BusObserver, BusSettings, Connection, SilentObserver
+from railweave.runtime.connection import BusObserver, BusSettings, Connection, SilentObserver, timed_write
 from railweave.runtime.consumer import Consumer, Handler
 from railweave.runtime.deadletters import DeadLetters
 from railweave.runtime.errors import (
@@ -28,7 +28,6 @@ from railweave.runtime.errors import (
     OutcomeUnknown,
     PermissionRefused,
     PublishRefused,
-    StaleFence,
 )
 from railweave.runtime.follower import Follower, Start
 from railweave.runtime.history import ResetCause
@@ -127,6 +126,10 @@ class Bus:
             PublishRefused: the server said no; nothing was stored.
             OutcomeUnknown: no acknowledgement within the deadline (NotStored where that is certain).
         """
+        with timed_write(self.connection.observer, stream or stream_of(message.subject) or "other"):
+            return await self._publish(message, stream, deadline_s)
+
+    async def _publish(self, message: WireMessage, stream: str | None, deadline_s: float) -> Stored:
         check_size(message, self.connection.client.max_payload)
         headers = dict(message.headers)
         if message.msg_id is not None:
@@ -244,13 +247,10 @@ class Bus:
             PublishRefused: any other refusal; nothing was stored.
             OutcomeUnknown: read the head (NotStored where it is certain that nothing was stored).
         """
-        try:
+        with timed_write(self.connection.observer, stream):
             return await self._writes.commit(
                 stream, messages, expected_last=expected_last, batch_id=batch_id, deadline_s=deadline_s
             )
-        except StaleFence:
-            self.connection.observer.count("commit_conflicts", stream=stream)
-            raise
 
     async def append(
         self, stream: str, messages: Sequence[WireMessage], *, expected_last: int, deadline_s: float = 10.0
@@ -268,11 +268,8 @@ class Bus:
             OutcomeUnknown: some may be stored, always a leading part: read the stream's end.
             PublishRefused: any other refusal.
         """
-        try:
+        with timed_write(self.connection.observer, stream):
             return await self._writes.append(stream, messages, expected_last=expected_last, deadline_s=deadline_s)
-        except StaleFence:
-            self.connection.observer.count("commit_conflicts", stream=stream)
-            raise
 
     # Reading
 

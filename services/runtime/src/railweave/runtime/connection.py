@@ -19,7 +19,7 @@ import random
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,9 +30,18 @@ from nats.aio.client import Client, Srv
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
-from railweave.runtime.errors import BusClosed, BusUnavailable
+from railweave.runtime.errors import (
+    BusClosed,
+    BusUnavailable,
+    NotStored,
+    OutcomeUnknown,
+    PublishRefused,
+    StaleFence,
+)
 
 _log = logging.getLogger("railweave.bus")
+
+_OUTCOMES = ((StaleFence, "stale"), (PublishRefused, "refused"), (NotStored, "not_stored"), (OutcomeUnknown, "unknown"))
 
 
 class BusObserver(Protocol):
@@ -41,12 +50,33 @@ class BusObserver(Protocol):
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add `amount` to the counter `name` (labels of low cardinality only)."""
 
+    def took(self, name: str, seconds: float, **labels: str) -> None:
+        """Observe how long something took in the histogram `name`, `publish` or `handler`."""
+
 
 class SilentObserver:
     """Counts nothing."""
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
         """Do nothing."""
+
+    def took(self, name: str, seconds: float, **labels: str) -> None:
+        """Do nothing."""
+
+
+@contextlib.contextmanager
+def timed_write(observer: BusObserver, stream: str) -> Iterator[None]:
+    """Observe a write to a stream: how long it took, and what became of it."""
+    begun, outcome = time.perf_counter(), "stored"
+    try:
+        yield
+    except BaseException as failure:
+        outcome = next((name for kind, name in _OUTCOMES if isinstance(failure, kind)), "cut_short")
+        if outcome == "stale":
+            observer.count("commit_conflicts", stream=stream)
+        raise
+    finally:
+        observer.took("publish", time.perf_counter() - begun, stream=stream, outcome=outcome)
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,6 +240,13 @@ class Consumer:
             await self._connection.publish(reply, verdict, "", None)
         return True
 
+    def _observe(self, message: StoredMessage, begun: float, outcome: str) -> None:
+        tokens = message.subject.split(".")
+        # Of a job's event the third token says what it is; of others the second.
+        kind = tokens[2] if tokens[1] == "job" else tokens[1]
+        took_s = time.perf_counter() - begun
+        self._connection.observer.took("handler", took_s, service=self.durable, type=kind, outcome=outcome)
+
     def _key_of(self, message: StoredMessage) -> str:
         try:
             return self._key(message)
@@ -282,15 +289,20 @@ class Consumer:
 
     async def _handle(self, delivery: Delivery) -> None:
         message = delivery.message
+        begun, outcome = time.perf_counter(), "ok"
         try:
             await self._handler(message, delivery)
         except asyncio.CancelledError:
+            outcome = "cancelled"
             raise
         except (Reject, ContractError) as rejected:
+            outcome = "rejected"
             await self._bury(delivery, rejected.reason, rejected.field)
         except Retry as later:
+            outcome = "retried"
             await self._put_off(delivery, str(later), later.delay_s)
         except Exception as failure:  # noqa: BLE001 - a handler's fault must not stop the others
+            outcome = "error"
             now = time.monotonic()
             if now - self._last_logged > 1.0:
                 self._last_logged = now
@@ -299,6 +311,8 @@ class Consumer:
         else:
             if not delivery.is_deferred:
                 await delivery.ack()
+        finally:
+            self._observe(message, begun, outcome)
 
     async def _put_off(self, delivery: Delivery, cause: str, delay_s: float | None) -> None:
         if self._max_deliver > 0 and delivery.attempt >= self._max_deliver:

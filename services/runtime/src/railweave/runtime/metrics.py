@@ -23,6 +23,7 @@ LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 
 
 _COUNTED_BY_NAME = (
+    ("fetch_empty", "Requests for messages that ended without one", ("stream",)),
     ("redeliveries", "Messages delivered more than once", ("stream",)),
     ("dead_letters", "Messages put aside as not to be handled", ("service", "stream")),
     ("commit_conflicts", "Guarded writes refused for a newer one", ("stream",)),
@@ -68,7 +69,7 @@ class Metrics:
             buckets=LATENCY_BUCKETS_S,
             registry=registry,
         )
-        self.dead_letters_stored = _gauge(self, "dead_letters_stored", "Dead letters in the stream")
+        self.dead_letters_stored = _gauge(self, "dead_letters_stored", "Dead letters in the stream", "service")
         self.consumer_pending = _gauge(self, "consumer_pending", "Messages not yet delivered", "consumer")
         self.consumer_unacknowledged = _gauge(self, "consumer_unacknowledged", "Delivered, not yet acked", "consumer")
         self.skipped = _counter(self, "messages_skipped", "Malformed messages a view passed over", "stream", "reason")
@@ -76,7 +77,6 @@ class Metrics:
         self.generation_behind = _gauge(
             self, "generation_behind", "Desired states not yet applied as wanted", "service", "kind"
         )
-        self.oldest_unplaced_job = _gauge(self, "oldest_unplaced_job_age_seconds", "Age of the longest waiting job")
         self.nats_connected = _gauge(self, "nats_connected", "1 while connected to NATS")
         self.redis_available = _gauge(self, "redis_available", "1 while Redis answers")
         self.redis_failures = _counter(self, "redis_failures", "Redis calls given up", "operation")
@@ -88,6 +88,7 @@ class Metrics:
             buckets=LATENCY_BUCKETS_S,
             registry=registry,
         )
+        self._timed = {"handler": self.handler, "publish": self.publish}
 
     @contextlib.contextmanager
     def handling(self, service: str, kind: str) -> Iterator[Outcome]:
@@ -115,6 +116,10 @@ class Metrics:
         if counter is None:
             counter = self._counted[name] = _counter(self, name, name.replace("_", " "), *sorted(labels))
         (counter.labels(**labels) if labels else counter).inc(amount)
+
+    def took(self, name: str, seconds: float, **labels: str) -> None:
+        """Observe in the histogram `railweave_<name>_duration_seconds`: `handler` or `publish`."""
+        self._timed[name].labels(**labels).observe(seconds)
 
     def exposition(self) -> bytes:
         """Everything in the text format of Prometheus."""

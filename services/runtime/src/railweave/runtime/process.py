@@ -16,6 +16,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 
 import structlog
 
@@ -79,6 +80,7 @@ class _Host:
         self._end = asyncio.Event()
         """Set when services have ended: what they stood on may go."""
         self._metrics = Metrics()
+        self._metrics.build.labels(_version()).set(1)
         self._health = Health()
         self._bus: Bus | None = None
 
@@ -238,6 +240,13 @@ async def _end_task(task: asyncio.Future[Bus]) -> None:
     while not task.done():
         task.cancel()
         await asyncio.wait((task,), timeout=0.1)
+
+
+def _version() -> str:
+    try:
+        return version("railweave-runtime")
+    except PackageNotFoundError:  # run from the tree
+        return "unknown"
 
 
 def _ready_value(service: Service) -> float:

@@ -92,6 +92,8 @@ class Puller:
         self._inbox = ""
         self._requests = 0
         self._open: dict[str, int] = {}  # inbox token of an open request -> messages still to come; oldest first
+        self._stream = stream
+        self._untouched: set[str] = set()  # open requests that nothing has come for
         self._came: list[Msg] = []
         self._is_idle = False
         self._lost: str | None = None
@@ -151,7 +153,7 @@ class Puller:
                 self._is_idle = False
                 return []
             if not self._connection.is_up:
-                self._open.clear()
+                self._forget_requests()
                 await self._connection.wait_up()
                 continue
             self._wake.clear()
@@ -166,7 +168,7 @@ class Puller:
                     continue  # nothing was wanted, so nothing is expected
                 if self._connection.is_up:
                     silences += 1
-                    self._open.clear()
+                    self._forget_requests()
                     if silences > 1:
                         raise ConsumerLost(f"{self._name}: silent for {2 * silence_s:g} s") from None
 
@@ -185,16 +187,19 @@ class Puller:
             "idle_heartbeat": int(self._heartbeat_s * _NANO),
         }
         self._open[token] = batch
+        self._untouched.add(token)
         try:
             await self._connection.publish(self._subject, json.dumps(request).encode(), self._inbox + token, None)
         except BusUnavailable:
             self._open.pop(token, None)  # the reconnect wakes us
+            self._untouched.discard(token)
 
     async def _take(self, message: Msg) -> None:
         if not message.subject.startswith(self._inbox):
             self._came.append(message)
             for token in self._open:  # the server serves the oldest request first
                 self._open[token] -= 1
+                self._untouched.discard(token)
                 if self._open[token] <= 0:
                     del self._open[token]
                 break
@@ -212,6 +217,9 @@ class Puller:
         if token not in self._open:
             return  # of a request from before a reconnect
         del self._open[token]
+        if token in self._untouched:
+            self._untouched.discard(token)
+            self._connection.observer.count("fetch_empty", stream=self._stream)
         if status in {"404", "408"}:
             self._is_idle = True
         elif status == "503":
@@ -221,6 +229,10 @@ class Puller:
         elif status.startswith("4") and status != "409":
             self._lost = f"{status} {text}"
 
-    def _reconnected(self) -> None:
+    def _forget_requests(self) -> None:
         self._open.clear()
+        self._untouched.clear()
+
+    def _reconnected(self) -> None:
+        self._forget_requests()
         self._wake.set()

@@ -174,7 +174,6 @@ CONSUMERS: Final[tuple[ConsumerSpec, ...]] = (
         ("rw.job.submitted.>", "rw.job.updated.>", "rw.job.started.>", "rw.job.ended.>"),
         "The committer: each event of a scheduler once",
     ),
-    ConsumerSpec(JOBS, "projector", ("rw.job.>",), "The read model's history of jobs"),
 )
 
 _BY_TOKEN: Final[Mapping[str, str]] = {

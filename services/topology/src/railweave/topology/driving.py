@@ -41,6 +41,15 @@ class FabricDriver:
         """Something may differ."""
         self._again.set()
 
+    def behind(self) -> int:
+        """How many leaves are not said to be what their records want now."""
+        told = self._reported
+        return sum(
+            1
+            for name, leaf in self._view.state.leaves.items()
+            if leaf.vlans and not ((said := told.get(name)) and said.applied and said.revision == leaf.revision)
+        )
+
     async def run(self) -> None:
         """Compare and mend until cancelled."""
         while True:

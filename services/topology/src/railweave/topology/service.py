@@ -64,6 +64,8 @@ class TopologyService:
         view = self._view = ctx.cluster.start()
         keeper = FabricKeeper(ctx.bus, view, self._settings.load, self._settings.plan_config())
         driver = FabricDriver(self._settings.run, ctx.bus, view, keeper) if self._settings.driver == "linux" else None
+        if driver is not None:
+            ctx.metrics.generation_behind.labels(self.name, "leaf").set_function(driver.behind)
         view.on_change(lambda change: self._changed(change, keeper, driver))
         view.on_reset(self._reset)
 
