@@ -30,7 +30,8 @@ from railweave.contracts.proposal import (
 )
 from railweave.contracts.reasons import Lack, ReasonCode
 from railweave.contracts.types import Milli, NodeName, VfIndex
-from railweave.jobs.render import RenderError, render
+from railweave.jobs.render import render
+from railweave.jobs.render_network import RenderError
 from railweave_testing.clusters import CLUSTER, ClusterBuilder, spec
 
 ABOUT: dict[str, Any] = {"cluster": CLUSTER, "job": "j", "attempt": 1, "round": 1}

@@ -15,7 +15,8 @@ from railweave.contracts.query import DryRunAnswer
 from railweave.contracts.reasons import Reason, ReasonCode
 from railweave.contracts.types import Bytes, JobName, Round
 from railweave.contracts.wire import StoredMessage
-from railweave.jobs.render import RenderError, render
+from railweave.jobs.render import render
+from railweave.jobs.render_network import RenderError
 from railweave.runtime.bus import Bus
 from railweave.runtime.cluster import ClusterState
 from railweave.runtime.streams import PROPOSALS

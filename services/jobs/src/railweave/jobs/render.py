@@ -10,21 +10,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TypeVar
 
-from railweave.contracts.addressing import vf_addresses, vf_mac
-from railweave.contracts.errors import ContractError
-from railweave.contracts.fabric import Attachment
-from railweave.contracts.inventory import Gpu, Pf
+from railweave.contracts.inventory import Gpu
 from railweave.contracts.job import JobSpec, Rendezvous, WorkerPlace
 from railweave.contracts.placement import (
-    ROUTE_TABLE_BASE,
-    Interface,
-    Isolation,
     PlacedDataset,
     PlacedGpu,
     Placement,
     PlacementState,
-    RdmaDevice,
-    Rule,
     Scratch,
     Worker,
     WorkerNetwork,
@@ -38,11 +30,9 @@ from railweave.contracts.proposal import (
     NodeData,
     NodesProposal,
     Proposal,
-    VfRef,
-    WorkerVfs,
 )
-from railweave.contracts.reasons import Lack, Reason, ReasonCode
-from railweave.contracts.types import Bytes, InterfaceName, Mib, Milli, NodeName, Round, build
+from railweave.contracts.types import Bytes, Mib, Milli, NodeName, Round, build
+from railweave.jobs.render_network import RenderError, render_network, stale
 from railweave.runtime.cluster import ClusterState, NodeState
 
 RENDEZVOUS_PORT = 29500
@@ -50,14 +40,6 @@ RENDEZVOUS_PORT = 29500
 
 
 P = TypeVar("P", bound=Proposal)
-
-
-class RenderError(Exception):
-    """A proposal names something that is not there (any more)."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.text)
-        self.reason = reason
 
 
 def render(
@@ -77,9 +59,9 @@ def render(
     """
     nodes = _proposal(proposals, Concern.NODES, NodesProposal).nodes
     if len(nodes) != spec.slot_count:
-        raise RenderError(_stale(None, f"{len(nodes)} nodes proposed for {spec.slot_count} node slots"))
+        raise RenderError(stale(None, f"{len(nodes)} nodes proposed for {spec.slot_count} node slots"))
     if len(set(nodes)) != len(nodes):
-        raise RenderError(_stale(None, "a node was proposed for two slots"))
+        raise RenderError(stale(None, "a node was proposed for two slots"))
     workers = _render_workers(spec, nodes, proposals, state)
     rendezvous = _rendezvous(workers)
     data = _data_by_node(proposals)
@@ -122,12 +104,8 @@ def render(
 def _proposal(proposals: Mapping[Concern, Proposal], concern: Concern, kind: type[P]) -> P:
     found = proposals.get(concern)
     if not isinstance(found, kind):
-        raise RenderError(_stale(None, f"the {concern} proposal is missing"))
+        raise RenderError(stale(None, f"the {concern} proposal is missing"))
     return found
-
-
-def _stale(node: NodeName | None, text: str) -> Reason:
-    return Reason(code=ReasonCode.CLAIM_CONFLICT, text=text, node=node, lacks=(Lack.NODE,))
 
 
 def _render_workers(
@@ -148,16 +126,16 @@ def _render_workers(
     for place in spec.places():
         node = state.nodes.get(nodes[place.slot])
         if node is None or node.hardware is None:
-            raise RenderError(_stale(nodes[place.slot], f"{nodes[place.slot]} has no inventory"))
+            raise RenderError(stale(nodes[place.slot], f"{nodes[place.slot]} has no inventory"))
         gpus = tuple(_gpu(node, index, int(milli)) for index, milli in gpus_of.get(place.worker, ()))
         if len(gpus) != place.group.gpus:
-            raise RenderError(_stale(node.name, f"{len(gpus)} GPUs proposed for a worker of {place.group.gpus}"))
+            raise RenderError(stale(node.name, f"{len(gpus)} GPUs proposed for a worker of {place.group.gpus}"))
         attached = None
         if fabric is not None:
             chosen = network.get(place.worker)
             if chosen is None:
-                raise RenderError(_stale(node.name, f"no VF group proposed for worker {place.worker}"))
-            attached = _network(spec, node, chosen, fabric, state)
+                raise RenderError(stale(node.name, f"no VF group proposed for worker {place.worker}"))
+            attached = render_network(spec, node, chosen, fabric, state)
         by_slot[place.slot].append(_worker(place, gpus, attached))
     return by_slot
 
@@ -169,7 +147,7 @@ def _worker(place: WorkerPlace, gpus: tuple[PlacedGpu, ...], network: WorkerNetw
 def _gpu(node: NodeState, index: int, milli: int) -> PlacedGpu:
     found = _gpu_at(node, index)
     if found is None or not found.healthy:
-        raise RenderError(_stale(node.name, f"GPU {index} of {node.name} is gone or not healthy"))
+        raise RenderError(stale(node.name, f"GPU {index} of {node.name} is gone or not healthy"))
     return build(
         PlacedGpu,
         index=found.index,
@@ -184,96 +162,6 @@ def _gpu(node: NodeState, index: int, milli: int) -> PlacedGpu:
 def _gpu_at(node: NodeState, index: int) -> Gpu | None:
     gpus = node.hardware.gpus if node.hardware is not None else ()
     return next((gpu for gpu in gpus if gpu.index == index), None)
-
-
-def _network(
-    spec: JobSpec, node: NodeState, chosen: WorkerVfs, fabric: FabricProposal, state: ClusterState
-) -> WorkerNetwork:
-    seen: dict[int, int] = {}
-    interfaces = []
-    for ref in chosen.vfs:
-        interface = _interface(spec, node, ref, fabric, state, seen)
-        interfaces.append(interface)
-    isolation = build(
-        Isolation,
-        mode=fabric.mode,
-        segment=fabric.segment,
-        vrf=f"Vrf-s{fabric.segment}" if fabric.segment is not None else None,
-    )
-    return build(WorkerNetwork, vf_group=chosen.group, isolation=isolation, interfaces=tuple(interfaces))
-
-
-def _interface(
-    spec: JobSpec, node: NodeState, ref: VfRef, fabric: FabricProposal, state: ClusterState, seen: dict[int, int]
-) -> Interface:
-    pf = _pf_at(node, ref)
-    attachment = _attachment(node, pf)
-    vlan = state.vlan_of(attachment.leaf, pf.rail, fabric.segment)
-    if vlan is None or node.fabric is None:
-        raise RenderError(_fabric(node, f"leaf {attachment.leaf} carries no VLAN for rail {int(pf.rail)}"))
-    mtu = spec.network.mtu if spec.network is not None and spec.network.mtu is not None else vlan.mtu
-    try:
-        addresses = vf_addresses(vlan, attachment.slot, ref.vf)
-    except ContractError as error:
-        raise RenderError(_fabric(node, str(error))) from error
-    gateways = tuple(gateway for gateway in (vlan.gateway, vlan.gateway6) if gateway is not None)
-    rail = int(pf.rail)
-    nth = seen.get(rail, 0)
-    seen[rail] = nth + 1
-    table = ROUTE_TABLE_BASE + rail + 256 * nth
-    return build(
-        Interface,
-        name=InterfaceName(f"rail{rail}" if nth == 0 else f"rail{rail}x{nth}"),
-        rail=pf.rail,
-        pf=pf.pci,
-        vf=ref.vf,
-        mac=vf_mac(node.fabric.ordinal, pf.rail, ref.vf),
-        numa_node=pf.numa_node,
-        rdma=RdmaDevice(device=pf.rdma)
-        if pf.rdma is not None and spec.network is not None and spec.network.rdma
-        else None,
-        leaf=attachment.leaf,
-        port=attachment.port,
-        vlan=vlan.vlan,
-        vlan_qos=vlan.vlan_qos,
-        mtu=min(mtu, pf.mtu) if pf.mtu >= 1280 else mtu,
-        addresses=addresses,
-        gateways=gateways,
-        rules=tuple(build(Rule, priority=table, source=_host_route(address), table=table) for address in addresses),
-    )
-
-
-def _host_route(address: str) -> str:
-    host = address.partition("/")[0]
-    return f"{host}/{128 if ':' in host else 32}"
-
-
-def _pf_at(node: NodeState, ref: VfRef) -> Pf:
-    pfs = node.hardware.pfs if node.hardware is not None else ()
-    if ref.pf >= len(pfs) or int(ref.vf) >= pfs[ref.pf].vfs:
-        raise RenderError(_stale(node.name, f"VF {int(ref.vf)} of PF {ref.pf} of {node.name} is gone"))
-    pf = pfs[ref.pf]
-    if not pf.link_up:
-        raise RenderError(
-            Reason(
-                code=ReasonCode.VF_GROUPS_EXHAUSTED,
-                text=f"{node.name} rail {int(pf.rail)} ({pf.pci}): link is down",
-                node=node.name,
-                lacks=(Lack.VF,),
-            )
-        )
-    return pf
-
-
-def _attachment(node: NodeState, pf: Pf) -> Attachment:
-    for attachment in node.fabric.attachments if node.fabric is not None else ():
-        if attachment.rail == pf.rail:
-            return attachment
-    raise RenderError(_fabric(node, f"{node.name} has no fabric port on rail {int(pf.rail)}"))
-
-
-def _fabric(node: NodeState, text: str) -> Reason:
-    return Reason(code=ReasonCode.FABRIC_UNKNOWN, text=text, node=node.name, lacks=(Lack.FABRIC,))
 
 
 def _rendezvous(workers: list[list[Worker]]) -> Rendezvous | None:
@@ -295,7 +183,7 @@ def _with_env(worker: Worker, node_rank: int, node_count: int, rendezvous: Rende
             env["NCCL_IB_HCA"] = "=" + ",".join(devices)
     if worker.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in worker.gpus)
-    return worker.model_copy(update={"env": env})
+    return build(Worker, name=worker.name, worker=worker.worker, gpus=worker.gpus, network=worker.network, env=env)
 
 
 def _data_by_node(proposals: Mapping[Concern, Proposal]) -> dict[NodeName, NodeData]:
@@ -308,7 +196,7 @@ def _datasets(spec: JobSpec, plan: NodeData, state: ClusterState) -> tuple[Place
     for want in spec.datasets:
         name = want.dataset
         if name not in plan.use and name not in plan.fetch:
-            raise RenderError(_stale(plan.node, f"the data proposal says nothing of {name} on {plan.node}"))
+            raise RenderError(stale(plan.node, f"the data proposal says nothing of {name} on {plan.node}"))
         known = state.datasets.get(name)
         placed.append(
             PlacedDataset(

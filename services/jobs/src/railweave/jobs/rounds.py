@@ -16,7 +16,8 @@ from railweave.jobs.book import Book
 from railweave.jobs.endings import finish
 from railweave.jobs.events import identity, placed
 from railweave.jobs.model import Job, StoredPlacement, seconds
-from railweave.jobs.render import RenderError, render
+from railweave.jobs.render import render
+from railweave.jobs.render_network import RenderError
 
 _MOST_REASONS = 64
 """Kept of a proposal's reasons: a head is one message."""
