@@ -259,6 +259,17 @@ class TestNodesOfTheSchedulers:
         assert Lack.AGENT in by_node["ghost"].lacks
         assert not answer.nodes.never
 
+    def test_one_that_hangs_in_the_fabric_and_whose_agent_never_spoke_is_told_from_one_nobody_knows(self) -> None:
+        cluster = ClusterBuilder()
+        cluster.fabric("mute")
+        answer = proposed(cluster, workers=2, node_list=["mute", "ghost"])
+        assert [(reason.node, reason.code, Lack.AGENT in reason.lacks) for reason in answer.nodes.reasons] == [
+            ("mute", ReasonCode.AGENT_UNREACHABLE, True),
+            ("ghost", ReasonCode.NODE_NOT_SCHEDULABLE, True),
+        ]
+        cluster.node("mute", in_fabric=False)
+        assert nodes(proposed(cluster, node_list=["mute"])) == ["mute"]
+
     def test_gpus_and_vfs_of_them_are_left_to_the_services_that_name_the_card_and_the_rail(self) -> None:
         cluster = ClusterBuilder()
         cluster.node("a", gpus=1)
@@ -292,6 +303,32 @@ class TestReasons:
         assert reason.numbers["best_free_gpus"] == 7
         assert "most free: b with 7 GPUs" in reason.text
         assert reason.lacks == (Lack.GPU,)
+
+    @pytest.mark.parametrize(
+        ("workers", "code"),
+        [(2, ReasonCode.AGENT_UNREACHABLE), (3, ReasonCode.INSUFFICIENT_NODES)],
+        ids=["agents", "operators"],
+    )
+    def test_nodes_missed_for_their_agents_are_told_from_nodes_taken_out(self, workers: int, code: ReasonCode) -> None:
+        cluster = ClusterBuilder()
+        for name in ("a", "b"):
+            cluster.fabric(name)
+        cluster.node("c")
+        cluster.mode("c", NodeMode.CORDONED)
+        answer = proposed(cluster, workers=workers)
+        (reason,) = answer.nodes.reasons
+        assert (reason.code, answer.nodes.never) == (code, False)
+        assert "1 cordoned, draining or retired, 2 whose agent has not spoken: a, b" in reason.text
+        assert (reason.numbers["nodes_silent"], reason.numbers["nodes_taken_out"]) == (2, 1)
+        assert Lack.AGENT in reason.lacks
+
+    def test_a_node_taken_out_before_its_agent_spoke_is_not_missed_for_its_agent(self) -> None:
+        cluster = ClusterBuilder()
+        cluster.node("a")
+        cluster.fabric("b")
+        cluster.mode("b", NodeMode.DRAINING)
+        (reason,) = proposed(cluster, workers=2).nodes.reasons
+        assert reason.code is ReasonCode.INSUFFICIENT_NODES
 
     def test_what_took_nodes_away_before_the_decisive_check_wakes_the_job_too(self) -> None:
         cluster = ClusterBuilder()

@@ -20,9 +20,13 @@ def test_a_job_not_prepared_in_time_is_given_back_or_proposed_without_the_late_n
     desk.wait(29)
     assert desk.state_of() is JobState.PLACED
     desk.wait(2)
-    reason = desk.told(JobReleasing)[0].reasons[0]
-    assert (reason.code, reason.node) == (ReasonCode.NODE_NOT_PREPARED, "n1")
-    assert reason.numbers == {"limit_s": 30, "late_nodes": 1, "nodes": 2}
+    exceeded, late = desk.told(JobReleasing)[0].reasons
+    assert (exceeded.code, exceeded.node) == (ReasonCode.DEADLINE_EXCEEDED, None)
+    assert exceeded.text == "not prepared within 30 s: 1 of 2 nodes are late: n1"
+    assert exceeded.remedy is not None
+    assert exceeded.remedy.endswith("a longer prepare_deadline_s")
+    assert (late.code, late.node) == (ReasonCode.NODE_NOT_PREPARED, "n1")
+    assert exceeded.numbers == late.numbers == {"limit_s": 30, "late_nodes": 1, "nodes": 2}
     desk.report("j", ReportState.UNDONE)
     desk.wait(1)
     desk.propose()
@@ -38,9 +42,19 @@ def test_a_job_not_attached_in_time_is_given_back_even_where_a_retry_is_wished()
     desk.start()
     desk.report("j", ReportState.ATTACHED, ["n1"])
     desk.wait(21)
-    assert desk.codes() == [ReasonCode.NODE_NOT_ATTACHED]
+    assert desk.codes() == [ReasonCode.DEADLINE_EXCEEDED, ReasonCode.NODE_NOT_ATTACHED]
     desk.report("j", ReportState.UNDONE)
     assert [event.requeued for event in desk.told(JobReleased)] == [False]
+
+
+def test_many_late_nodes_are_counted_and_some_are_named() -> None:
+    desk = Desk(nodes=12)
+    desk.place(workers=12, gpus=1, prepare_deadline_s=30)
+    desk.wait(31)
+    reasons = desk.told(JobReleasing)[0].reasons
+    assert "12 of 12 nodes are late: n0, n1, " in reasons[0].text
+    assert reasons[0].text.endswith(", ...")
+    assert len(reasons) == 1 + 8
 
 
 def test_a_prepared_job_may_wait_for_its_scheduler_for_ever() -> None:

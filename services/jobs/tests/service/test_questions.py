@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TypeVar
 
 import pytest
-from plane import LAB, job, plane, until
+from plane import LAB, FirstFree, job, plane, until
 from pydantic import BaseModel
 from redis.asyncio import Redis
 
@@ -19,6 +19,8 @@ from railweave.contracts.job import JobEnded, Outcome
 from railweave.contracts.placement import JobState
 from railweave.contracts.reasons import ReasonCode
 from railweave.contracts.types import Attempt, JobName
+from railweave.contracts.wire import StoredMessage
+from railweave.runtime.bus import Bus
 from railweave.runtime.local_servers import LocalNatsServer, LocalValkeyServer
 from railweave_testing.buses import eventually
 
@@ -148,6 +150,51 @@ async def _what_cannot_be_answered_says_so(link: Link) -> None:
         await ask(link, query.JOBS_SUBJECT, query.JobsQuery(after="x"), query.JobsAnswer)
     with pytest.raises(QueryFailed, match="cluster"):
         await ask(link, query.WHY_SUBJECT, query.JobsQuery(), query.Why)
+
+
+async def test_a_job_of_many_nodes_is_told_in_as_many_readings_as_one_of_a_single_node(
+    fresh_nats_server: LocalNatsServer, fresh_valkey_server: LocalValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    read_last = Bus.read_last
+
+    async def counted(bus: Bus, stream: str, subject: str, **how: float) -> StoredMessage | None:
+        read.append(subject)
+        return await read_last(bus, stream, subject, **how)
+
+    monkeypatch.setattr(Bus, "read_last", counted)
+    nats = fresh_nats_server
+    async with plane(nats, nodes=12, flags=redis_flags(fresh_valkey_server)) as publisher, Link(nats.url) as link:
+        await publisher.submit(job("1", workers=12, gpus=2))
+        await wait_prepared(nats.url, LAB, "1", 1, timeout=20)
+        asked = query.JobQuery(cluster=LAB, job=JobName("1"))
+        read.clear()
+        detail = await ask(link, query.JOB_SUBJECT, asked, query.JobDetail)
+        assert [item.worker for item in detail.placed] == list(range(12))
+        assert {str(item.state) for item in detail.progress} == {"prepared"}
+        assert tuple(item.node for item in detail.progress) == detail.row.nodes
+        why = await ask(link, query.WHY_SUBJECT, asked, query.Why)
+        assert why.row.state is JobState.PREPARED
+        assert [subject for subject in read if not subject.startswith("rw.lease.")] == ["rw.head.lab.1"] * 2
+
+
+async def test_a_job_whose_node_is_gone_says_so(
+    fresh_nats_server: LocalNatsServer, fresh_valkey_server: LocalValkeyServer
+) -> None:
+    nats = fresh_nats_server
+    # No agent reports: n0 is waited for. Only n1 has a heartbeat.
+    flags = redis_flags(fresh_valkey_server)
+    async with plane(nats, nodes=2, flags=flags, around=(FirstFree,)) as publisher, Link(nats.url) as link:
+        await publisher.submit(job("1"))
+        await until(nats.url, "1", "placed")
+        asked = query.JobQuery(cluster=LAB, job=JobName("1"))
+        assert not (await ask(link, query.WHY_SUBJECT, asked, query.Why)).reasons, "nobody has a heartbeat"
+        async with Redis.from_url(fresh_valkey_server.url) as redis:
+            await redis.set("rw:beat:agent:n1", "2026-12-01T10:00:00+00:00")
+            (reason,) = (await ask(link, query.WHY_SUBJECT, asked, query.Why)).reasons
+            assert (reason.code, reason.node) == (ReasonCode.AGENT_UNREACHABLE, "n0")
+            await redis.set("rw:beat:agent:n0", "2026-12-01T10:00:00+00:00")
+        assert not (await ask(link, query.WHY_SUBJECT, asked, query.Why)).reasons
 
 
 async def test_the_read_model_is_written_anew_when_redis_was_emptied(

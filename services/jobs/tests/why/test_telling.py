@@ -95,6 +95,41 @@ def test_a_node_that_failed_is_told_with_its_step() -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "reported", "is_missed"),
+    [
+        (JobState.PLACED, None, True),
+        (JobState.PLACED, ReportState.PREPARED, False),
+        (JobState.PLACED, ReportState.ATTACHED, False),
+        (JobState.STARTED, ReportState.PREPARED, True),
+        (JobState.STARTED, ReportState.ATTACHED, False),
+        (JobState.RELEASING, ReportState.ATTACHED, True),
+        (JobState.RELEASING, ReportState.UNDONE, False),
+        (JobState.PREPARED, ReportState.PREPARED, False),
+        (JobState.ATTACHED, ReportState.ATTACHED, False),
+    ],
+)
+def test_a_node_that_is_waited_for_and_has_no_heartbeat_is_told(
+    state: JobState, reported: ReportState | None, is_missed: bool
+) -> None:
+    progress = (NodeProgress(node="n0", state=reported), NodeProgress(node="n1"))
+    told = explain(head(state=state, nodes=["n0", "n1"]), (), progress, START, silent={"n0"})
+    assert [(reason.code, reason.node, reason.lacks) for reason in told.reasons] == (
+        [(ReasonCode.AGENT_UNREACHABLE, "n0", (Lack.AGENT,))] if is_missed else []
+    )
+    assert any("no heartbeat" in line for line in told.blocked) is is_missed
+    assert any("agent of n0 runs" in line for line in told.next) is is_missed
+
+
+def test_a_silent_node_is_told_with_when_it_was_heard_last_and_how_to_go_on_without_it() -> None:
+    progress = (NodeProgress(node="n0", state=ReportState.ATTACHED, reported_at=START),)
+    now = START + timedelta(hours=2)
+    told = explain(head(state=JobState.RELEASING, nodes=["n0"]), (), progress, now, silent={"n0"})
+    assert "n0: its agent has no heartbeat, and last reported attached 2 h ago, at 2026-12-01T00:00:00Z" in told.blocked
+    assert told.reasons[0].numbers == {"last_report_age_s": 7200}
+    assert "railweave node forget n0" in told.next[0]
+
+
+@pytest.mark.parametrize(
     ("wanted", "text"),
     [
         ({"workers": 2, "gpus": 4}, "2 worker x 4 GPUs"),

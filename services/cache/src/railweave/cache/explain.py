@@ -12,8 +12,10 @@ from railweave.cache.capacity import never_reasons
 from railweave.cache.choice import Choice
 from railweave.cache.explain_space import cache_words, no_source, scratch_words
 from railweave.cache.gang import domains_of, leaves_of
+from railweave.cache.listed import MOST_NODES_NAMED
 from railweave.cache.model import Candidate, Check, SlotKind
 from railweave.cache.text import slots_wanted
+from railweave.contracts.desired import NodeMode
 from railweave.contracts.reasons import Lack, Reason, ReasonCode
 
 _CODES: Mapping[Check, ReasonCode] = {
@@ -111,9 +113,13 @@ def _too_few(choice: Choice, kind: SlotKind, failed: Mapping[Check, list[Candida
     text = f"wants {slots_wanted(kind, choice.wanted_bytes)}; {fitting} of {nodes} nodes fit"
     text += f": {blocked}" if blocked else ""
     losers = failed.get(decisive, [])
+    code = _CODES[decisive]
+    if decisive is Check.SCHEDULABLE and left + sum(map(_is_silent, losers)) >= kind.count:
+        # Operators have left enough in service: it is the agents that are missed.
+        code = ReasonCode.AGENT_UNREACHABLE
     detail, extra, remedy = _detail(choice, kind, decisive, losers)
     return Reason(
-        code=_CODES[decisive],
+        code=code,
         text=text + (f"; {detail}" if detail else ""),
         numbers=numbers | extra,
         lacks=lacks,
@@ -145,12 +151,20 @@ def _detail(
 
 
 def _taken_out(losers: Sequence[Candidate]) -> tuple[str, dict[str, int], str]:
-    out = sum(1 for candidate in losers if candidate.hardware is not None)
+    silent = [str(candidate.name) for candidate in losers if _is_silent(candidate)]
+    out = len(losers) - len(silent)
+    named = ", ".join(silent[:MOST_NODES_NAMED]) + (", ..." if len(silent) > MOST_NODES_NAMED else "")
     return (
-        f"{out} cordoned, draining or retired, {len(losers) - out} whose agent has not spoken",
-        {"nodes_taken_out": out, "nodes_silent": len(losers) - out},
+        f"{out} cordoned, draining or retired, {len(silent)} whose agent has not spoken"
+        + (f": {named}" if silent else ""),
+        {"nodes_taken_out": out, "nodes_silent": len(silent)},
         "railweave node resume NODE, or see that its agent runs",
     )
+
+
+def _is_silent(candidate: Candidate) -> bool:
+    """Whether nothing but its agent's silence takes a node out."""
+    return candidate.hardware is None and candidate.node.mode is NodeMode.SCHEDULABLE
 
 
 def _vfs(choice: Choice, losers: Sequence[Candidate]) -> tuple[str, dict[str, int], str]:

@@ -38,7 +38,7 @@ def check_listed(choice: Choice, names: Sequence[NodeName]) -> Listed:
     for slot, name in enumerate(names):
         candidate = choice.survey.by_name.get(name)
         if candidate is None or candidate.hardware is None:
-            reasons.append(_silent(name))
+            reasons.append(_unknown(name) if candidate is None else _silent(name))
             continue
         node = choice.as_proposed(candidate)
         nodes.append(node)
@@ -55,13 +55,23 @@ def check_listed(choice: Choice, names: Sequence[NodeName]) -> Listed:
     return Listed(nodes=tuple(nodes))
 
 
-def _silent(name: NodeName) -> Reason:
+def _unknown(name: NodeName) -> Reason:
     return Reason(
         code=ReasonCode.NODE_NOT_SCHEDULABLE,
         text=f"{name}, chosen by the scheduler, is not known: no agent has spoken for it",
         node=name,
         lacks=(Lack.AGENT, Lack.NODE),
         remedy=f"see that the agent of {name} runs and that the name is right: railweave nodes",
+    )
+
+
+def _silent(name: NodeName) -> Reason:
+    return Reason(
+        code=ReasonCode.AGENT_UNREACHABLE,
+        text=f"{name}, chosen by the scheduler, is in the fabric, but its agent has never been heard of",
+        node=name,
+        lacks=(Lack.AGENT, Lack.NODE),
+        remedy=f"see that the agent of {name} runs: railweave nodes",
     )
 
 

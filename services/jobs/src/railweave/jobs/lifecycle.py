@@ -28,6 +28,9 @@ from railweave.jobs.events import identity
 from railweave.jobs.model import Ending, Finished, Job, StoredPlacement, Submission, seconds
 from railweave.jobs.rounds import answer_overdue, ask_when_there_is_room, note
 
+_MOST_NAMED = 8
+"""Of the nodes that are late."""
+
 
 def take_submitted(book: Book, spec: JobSpec, sequence: int, stored_at: datetime) -> None:
     """A scheduler has a job, or starts it again."""
@@ -338,18 +341,34 @@ def _check_deadline(book: Book, job: Job, since: JobState, wanted: ReportState) 
     if book.now < began + seconds(limit):
         return
     late = [node for node in job.placements if job.reports.get(node) not in {wanted, ReportState.ATTACHED}]
-    code = ReasonCode.NODE_NOT_PREPARED if wanted is ReportState.PREPARED else ReasonCode.NODE_NOT_ATTACHED
-    reasons = tuple(
-        Reason(
-            code=code,
-            text=f"{node} has not reported {wanted} within {limit} s; {len(late)} of {len(job.placements)} are late",
-            node=node,
-            numbers={"limit_s": limit, "late_nodes": len(late), "nodes": len(job.placements)},
-            lacks=(Lack.AGENT,),
-        )
-        for node in late[:8]
-    )
     retry = job.spec.on_deadline == "retry" and job.may_move
     if retry:
         job.exclude.update(late)
-    release(book, job, reasons, requeue=retry)
+    release(book, job, _late_reasons(job, wanted, limit, late), requeue=retry)
+
+
+def _late_reasons(job: Job, wanted: ReportState, limit_s: int, late: list[NodeName]) -> tuple[Reason, ...]:
+    """That a deadline has passed, and for which nodes it was waited."""
+    is_preparing = wanted is ReportState.PREPARED
+    code = ReasonCode.NODE_NOT_PREPARED if is_preparing else ReasonCode.NODE_NOT_ATTACHED
+    setting = "prepare_deadline_s" if is_preparing else "attach_deadline_s"
+    numbers = {"limit_s": limit_s, "late_nodes": len(late), "nodes": len(job.placements)}
+    named = ", ".join(late[:_MOST_NAMED]) + (", ..." if len(late) > _MOST_NAMED else "")
+    exceeded = Reason(
+        code=ReasonCode.DEADLINE_EXCEEDED,
+        text=f"not {wanted} within {limit_s} s: {len(late)} of {len(job.placements)} nodes are late: {named}",
+        numbers=numbers,
+        lacks=(Lack.AGENT,),
+        remedy=f"see what its nodes do: railweave job {job.key}; or give it a longer {setting}",
+    )
+    by_node = (
+        Reason(
+            code=code,
+            text=f"{node} has not reported {wanted} within {limit_s} s",
+            node=node,
+            numbers=numbers,
+            lacks=(Lack.AGENT,),
+        )
+        for node in late[:_MOST_NAMED]
+    )
+    return (exceeded, *by_node)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import TypeVar
@@ -10,13 +12,14 @@ from pydantic import BaseModel, ValidationError
 
 from railweave.contracts import query
 from railweave.contracts.codec import encode_token
-from railweave.contracts.envelope import decode_event
+from railweave.contracts.envelope import Event, decode_event
 from railweave.contracts.errors import ContractError
 from railweave.contracts.identity import JobKey
 from railweave.contracts.inventory import Report
 from railweave.contracts.job import PlacedWorker
 from railweave.contracts.placement import Head, JobState, Placement
 from railweave.contracts.types import Bytes, NodeName
+from railweave.contracts.wire import StoredMessage
 from railweave.jobs.book import Book
 from railweave.jobs.dryrun import DryRuns
 from railweave.jobs.events import placed
@@ -31,6 +34,7 @@ from railweave.runtime.streams import NODES, PLACEMENTS
 Q = TypeVar("Q", bound=BaseModel)
 
 _MOST_SCANNED = 20_000
+_READING_S = 5.0
 
 
 class Queries:
@@ -117,7 +121,8 @@ class Queries:
     async def job(self, asked: query.JobQuery) -> query.JobDetail:
         """Everything about one job, from the record."""
         head = await self._head(JobKey(asked.cluster, asked.job))
-        placements = [item for node in head.nodes if (item := await self._placement(head, node)) is not None]
+        found = await self._placements(head)
+        placements = [found[node] for node in head.nodes if node in found]
         workers: tuple[PlacedWorker, ...] = ()
         if placements and any(item.workers for item in placements):
             workers = placed(head.run, int(head.round), placements).workers
@@ -144,7 +149,13 @@ class Queries:
                 pending = await self._rows(f"{ALL_JOBS}:state:{JobState.PENDING}")
             except RequestError:
                 pending = [row_of(head)]
-        return explain(head, pending, await self._progress(head), self._now())
+        return explain(head, pending, await self._progress(head), self._now(), await self._silent(head))
+
+    async def _silent(self, head: Head) -> frozenset[NodeName]:
+        """Nodes of a job without a heartbeat. Where nobody has one, Redis was emptied a moment ago."""
+        if not head.nodes or not (heard := await self._heard(self._state.nodes)):
+            return frozenset()
+        return frozenset(head.nodes) - heard.keys()
 
     async def _head(self, key: JobKey) -> Head:
         subject = f"rw.head.{encode_token(key.cluster)}.{encode_token(key.job)}"
@@ -158,33 +169,37 @@ class Queries:
             raise RequestError(500, f"{subject} holds a {event.TYPE}")
         return event
 
-    async def _placement(self, head: Head, node: NodeName) -> Placement | None:
-        tokens = ".".join(
-            (encode_token(node), encode_token(head.cluster), encode_token(head.job), str(int(head.attempt)))
-        )
-        found = await self._bus.read_last(PLACEMENTS, f"rw.placement.{tokens}")
-        event = decode_event(found).data if found is not None else None
-        return event if isinstance(event, Placement) else None
+    async def _placements(self, head: Head) -> dict[NodeName, Placement]:
+        found = await self._of_all_nodes(PLACEMENTS, "placement", head)
+        return {event.node: event for event, _ in found if isinstance(event, Placement)}
 
     async def _progress(self, head: Head) -> tuple[query.NodeProgress, ...]:
-        return tuple([await self._node_progress(head, node) for node in head.nodes])
+        found = {
+            event.node: (event, at)
+            for event, at in await self._of_all_nodes(NODES, "report", head)
+            if isinstance(event, Report)
+        }
+        return tuple(_progress_of(node, *found.get(node, (None, None))) for node in head.nodes)
 
-    async def _node_progress(self, head: Head, node: NodeName) -> query.NodeProgress:
-        tokens = ".".join(
-            (encode_token(node), encode_token(head.cluster), encode_token(head.job), str(int(head.attempt)))
+    async def _of_all_nodes(self, stream: str, what: str, head: Head) -> list[tuple[Event, datetime]]:
+        """The latest of a stream about a job on every node, in one reading however many nodes there are."""
+        if not head.nodes:
+            return []
+        subject = f"rw.{what}.*.{encode_token(head.cluster)}.{encode_token(head.job)}.{int(head.attempt)}"
+        found: list[StoredMessage] = []
+        follower = self._bus.follow(
+            stream, (subject,), found.extend, on_reset=lambda _: found.clear(), whole_batches=False
         )
-        found = await self._bus.read_last(NODES, f"rw.report.{tokens}")
-        if found is None:
-            return query.NodeProgress(node=node)
         try:
-            event = decode_event(found).data
-        except ContractError:
-            return query.NodeProgress(node=node)
-        if not isinstance(event, Report):
-            return query.NodeProgress(node=node)
-        return query.NodeProgress(
-            node=node, state=event.state, steps=event.steps, failure=event.failure, reported_at=found.stored_at
-        )
+            async with asyncio.timeout(_READING_S), follower:
+                await follower.wait_ready()
+        except TimeoutError:
+            raise RequestError(503, f"{stream} could not be read within {_READING_S:g} s") from None
+        events: dict[str, tuple[Event, datetime]] = {}
+        for message in found:
+            with contextlib.suppress(ContractError):  # a node that cannot be read has said nothing
+                events[message.subject] = (decode_event(message).data, message.stored_at)
+        return list(events.values())
 
     async def nodes(self, asked: query.NodesQuery) -> query.NodesAnswer:
         """The nodes that match, by name, from the folded state."""
@@ -205,6 +220,14 @@ class Queries:
         except RedisUnavailable:
             return {}
         return {NodeName(name): text for name, text in found.items()}
+
+
+def _progress_of(node: NodeName, report: Report | None, reported_at: datetime | None) -> query.NodeProgress:
+    if report is None:
+        return query.NodeProgress(node=node)
+    return query.NodeProgress(
+        node=node, state=report.state, steps=report.steps, failure=report.failure, reported_at=reported_at
+    )
 
 
 def _endpoint(kind: type[Q], answer: Callable[[Q], Awaitable[BaseModel]]) -> Callable[[Request], Awaitable[bytes]]:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from railweave.contracts.inventory import ReportState
 from railweave.contracts.job import JobSpec
 from railweave.contracts.placement import Head, JobState
 from railweave.contracts.query import JobRow, NodeProgress, Why
-from railweave.contracts.reasons import Reason
+from railweave.contracts.reasons import Lack, Reason, ReasonCode
+from railweave.contracts.types import NodeName
 from railweave.jobs.rows import row_of
 
 _GIB = 2**30
+_DONE = {
+    JobState.PLACED: frozenset({ReportState.PREPARED, ReportState.ATTACHED}),
+    JobState.STARTED: frozenset({ReportState.ATTACHED}),
+    JobState.RELEASING: frozenset({ReportState.UNDONE}),
+}
+"""What a node has reported when it is not waited for any more, in states that wait for nodes."""
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-def explain(head: Head, pending: Sequence[JobRow], progress: Sequence[NodeProgress], now: datetime) -> Why:
+def explain(
+    head: Head,
+    pending: Sequence[JobRow],
+    progress: Sequence[NodeProgress],
+    now: datetime,
+    silent: Collection[NodeName] = (),
+) -> Why:
     """Explain a job.
 
     Args:
@@ -23,7 +37,13 @@ def explain(head: Head, pending: Sequence[JobRow], progress: Sequence[NodeProgre
         pending: all waiting jobs, in any order.
         progress: what its nodes reported last.
         now: the time to count ages to.
+        silent: nodes of it whose agents have no heartbeat: a hint, which says nothing of a node that is not waited for.
     """
+    unreachable = tuple(
+        _unreachable(head.state, item, now)
+        for item in progress
+        if item.node in silent and item.state not in _DONE.get(head.state, frozenset(ReportState))
+    )
     row = row_of(head)
     queue = sorted(pending, key=lambda item: (-item.priority, item.submitted_at))
     places = [index for index, item in enumerate(queue, 1) if (item.cluster, item.job) == (head.cluster, head.job)]
@@ -34,9 +54,9 @@ def explain(head: Head, pending: Sequence[JobRow], progress: Sequence[NodeProgre
         position=position,
         queue_length=len(queue),
         wants=_wants(head.spec),
-        blocked=_blocked(head, progress),
-        next=_next(head),
-        reasons=head.reasons,
+        blocked=_blocked(head, progress, unreachable),
+        next=_next(head, unreachable),
+        reasons=(*head.reasons, *unreachable),
     )
 
 
@@ -96,8 +116,28 @@ def gib(size: int) -> str:
     return f"{size / _GIB:,.1f} GiB"
 
 
-def _blocked(head: Head, progress: Sequence[NodeProgress]) -> tuple[str, ...]:
-    lines = [_line(reason) for reason in head.reasons]
+def _unreachable(state: JobState, item: NodeProgress, now: datetime) -> Reason:
+    numbers = {}
+    last = "has reported nothing of this job"
+    if item.reported_at is not None:
+        silent_s = max(0, int((now - item.reported_at).total_seconds()))
+        numbers["last_report_age_s"] = silent_s
+        last = f"last reported {item.state} {age(silent_s)} ago, at {item.reported_at:%Y-%m-%dT%H:%M:%SZ}"
+    remedy = f"see that the agent of {item.node} runs"
+    if state is JobState.RELEASING:
+        remedy += f"; where the node is gone for good: railweave node forget {item.node}"
+    return Reason(
+        code=ReasonCode.AGENT_UNREACHABLE,
+        text=f"{item.node}: its agent has no heartbeat, and {last}",
+        numbers=numbers,
+        node=item.node,
+        lacks=(Lack.AGENT,),
+        remedy=remedy,
+    )
+
+
+def _blocked(head: Head, progress: Sequence[NodeProgress], unreachable: Sequence[Reason]) -> tuple[str, ...]:
+    lines = [_line(reason) for reason in (*head.reasons, *unreachable)]
     if head.state in {JobState.PLACED, JobState.STARTED, JobState.RELEASING}:
         waiting = [item for item in progress if item.failure is not None]
         lines += [
@@ -115,8 +155,8 @@ def _line(reason: Reason) -> str:
     return f"{reason.text} ({numbers})" if numbers and not any(char.isdigit() for char in reason.text) else reason.text
 
 
-def _next(head: Head) -> tuple[str, ...]:
-    lines = [reason.remedy for reason in head.reasons if reason.remedy]
+def _next(head: Head, unreachable: Sequence[Reason]) -> tuple[str, ...]:
+    lines = [reason.remedy for reason in (*head.reasons, *unreachable) if reason.remedy]
     match head.state:
         case JobState.PENDING:
             if head.lacks:
