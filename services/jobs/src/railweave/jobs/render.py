@@ -161,6 +161,8 @@ def _gpu(node: NodeState, index: int, milli: int) -> PlacedGpu:
 
 def _gpu_at(node: NodeState, index: int) -> Gpu | None:
     gpus = node.hardware.gpus if node.hardware is not None else ()
+    if index < len(gpus) and gpus[index].index == index:
+        return gpus[index]
     return next((gpu for gpu in gpus if gpu.index == index), None)
 
 

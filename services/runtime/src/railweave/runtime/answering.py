@@ -40,6 +40,8 @@ Answer = Callable[[Ask, Mapping[Concern, Proposal]], Proposal | Sequence[Proposa
 
 _MOST_IN_FLIGHT: Final = 256
 _YIELD_EVERY_S: Final = 0.005
+_TURNS_TO_SEND: Final = 4
+"""Of the loop, from a decision until its message is on the socket."""
 _MOST_BYTES: Final = MAX_BODY_BYTES - 4096  # the payload limit counts headers too
 _CURRENT_S: Final = 2.0
 
@@ -58,6 +60,7 @@ class ProposalDesk:
             again, after the view has caught up, where it first is a refusal.
         view: what decisions rest on; nothing is answered while it is not complete.
         hold: awaited before answering, where there is no view.
+        yields: nobody builds on its answers, so those of the process's other desks are sent first.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class ProposalDesk:
         needs: Collection[Concern] = (),
         view: ClusterView | None = None,
         hold: Callable[[], Awaitable[None]] | None = None,
+        yields: bool = False,
     ) -> None:
         self._bus = bus
         self._service = service
@@ -77,6 +81,7 @@ class ProposalDesk:
         self._needs = frozenset(needs)
         self._answer = answer
         self._view = view
+        self._yields = yields
         self._hold = view.wait_ready if view is not None else hold
         self._feed = ProposalFeed.of(bus)
         self._waiting: deque[OpenRound] = deque()
@@ -165,6 +170,9 @@ class ProposalDesk:
                 await self._wake.wait()
             if self._hold is not None:
                 await self._hold()
+            if self._yields:
+                for _ in range(_TURNS_TO_SEND):
+                    await asyncio.sleep(0)
             since = loop.time()
             while self._waiting:
                 open_round = self._waiting.popleft()

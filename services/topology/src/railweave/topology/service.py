@@ -82,6 +82,7 @@ class TopologyService:
             needs={Concern.NODES},
             answer=answer,
             view=view,
+            yields=True,
         )
 
         async def show(_request: Request) -> bytes:
