@@ -38,6 +38,7 @@ def test_every_row_says_who_says_it() -> None:
     for code, said_by, _ in rows("Reasons"):
         member = f"ReasonCode.{ReasonCode(names(code)[0]).name}"
         saying = [name for name, text in sources.items() if re.search(rf"{re.escape(member)}\b", text)]
+        assert saying, f"nobody says {code}"
         assert said_by == ", ".join(saying), code
 
 

@@ -96,8 +96,6 @@ class FabricReport(Event):
     revision: Annotated[int, Field(ge=1)]
     applied: bool
     text: str | None = None
-    members: dict[str, int] = {}
-    """VLAN id to number of member ports."""
 
     def subject(self) -> str:
         return f"rw.fabricreport.{encode_token(self.leaf)}"

@@ -310,7 +310,6 @@ RICH: dict[str, dict[str, Any]] = {
         "revision": 2,
         "applied": False,
         "text": "VLAN 1107 is in use by another bridge",
-        "members": {"1100": 32, "1107": 0},
     },
     "railweave.deadletter.v1": {
         "service": "jobs",

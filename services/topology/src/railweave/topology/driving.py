@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -82,7 +83,8 @@ class FabricDriver:
         if self._reported.get(leaf.leaf) == report:
             return True
         try:
-            await self._bus.publish(encode_event(report))
+            # Without the id: a leaf may fail, be mended and fail again at one revision, and each time is news.
+            await self._bus.publish(replace(encode_event(report), msg_id=None))
         except BusError as error:
             _log.warning("leaf report not stored yet", leaf=leaf.leaf, error=str(error))
             return False
