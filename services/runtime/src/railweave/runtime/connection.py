@@ -40,6 +40,8 @@ from railweave.runtime.errors import (
 )
 
 _log = logging.getLogger("railweave.bus")
+_ASCII_SPACE = " \t\n\r\x0b\x0c"
+"""What `bytes.strip` takes away."""
 
 _OUTCOMES = ((StaleFence, "stale"), (PublishRefused, "refused"), (NotStored, "not_stored"), (OutcomeUnknown, "unknown"))
 
@@ -183,6 +185,17 @@ class _Client(Client):
             self._pings_outstanding = 0
             return
         await super()._process_pong()
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        """As nats-py's, which looks at every character of every name: a tenth of what a message costs to receive."""
+        headers: dict[str, str] = {}
+        for line in raw.decode("utf-8", "replace").split("\r\n"):
+            name, colon, value = line.partition(":")
+            name = name.strip(_ASCII_SPACE)
+            if colon and name.isascii() and len(name.split()) <= 1 and name == name.strip():
+                headers[name] = value.strip(_ASCII_SPACE)
+        return headers
 
     async def quiesce(self, subscription: Subscription) -> None:
         """Tell the server to send no more, and still take what it has sent: `Subscription.unsubscribe` drops that."""
