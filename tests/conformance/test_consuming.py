@@ -18,7 +18,7 @@ from railweave.runtime.deadletters import DeadEntry, DeadLetters
 from railweave.runtime.delivery import Delivery
 from railweave.runtime.errors import Reject, Retry
 from railweave.runtime.local_servers import LocalNatsServer
-from railweave.runtime.streams import DEAD, STREAMS, ConsumerSpec
+from railweave.runtime.streams import CONSUMERS, DEAD, STREAMS, ConsumerSpec
 from railweave_testing.buses import OwnStream, connected, eventually, own_stream
 
 Handler = Callable[[StoredMessage, Delivery], Awaitable[None]]
@@ -463,3 +463,28 @@ async def test_message_whose_handler_kills_its_process_is_seen_in_dead(bus: Bus,
     assert entry.original_sequence == 1
     replayed = await letters.replay(entry.sequence)
     assert (replayed.stream, replayed.sequence) == (stream.name, 2)
+
+
+async def test_events_that_cannot_be_settled_yet_do_not_hold_up_what_comes_behind_them(bus: Bus) -> None:
+    """Runs that wait for others of their name, which dead nodes hold: their scheduler still ends other jobs."""
+    (spec,) = [spec for spec in CONSUMERS if spec.durable == "jobs"]
+    stream = await own_stream(bus, _work(max_ack_pending=spec.max_ack_pending))
+    waiting: list[Delivery] = []
+    ended = asyncio.Event()
+
+    async def handler(message: StoredMessage, delivery: Delivery) -> None:
+        if message.body == b"ended":
+            ended.set()
+        else:
+            delivery.defer()
+            waiting.append(delivery)
+
+    await bus.publish_many(stream.messages(1500))
+    await bus.publish(stream.message("last", "ended"))
+    async with _consume(bus, stream, handler):
+        async with asyncio.timeout(10):
+            await ended.wait()
+        assert len(waiting) == 1500
+        for delivery in waiting:
+            await delivery.ack()
+    await _settled(bus, stream)

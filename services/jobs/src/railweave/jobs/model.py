@@ -41,7 +41,7 @@ class CommitterConfig:
     """A job without an answer is stored as pending after this: who asks for it finds it, and it need not be sent again.
     """
     unstored_at_most: int = 256
-    """Of the jobs that wait for their turn to be asked for: a quarter of what the broker delivers unacknowledged."""
+    """Of the jobs that wait for their turn to be asked for: the broker delivers only so much unacknowledged."""
     keep_nodes_after_s: float = 20.0
     """The first waiting gang gets freed nodes kept for it after this."""
     snapshot_grace_s: float = 60.0

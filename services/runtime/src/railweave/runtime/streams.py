@@ -173,6 +173,8 @@ CONSUMERS: Final[tuple[ConsumerSpec, ...]] = (
         "jobs",
         ("rw.job.submitted.>", "rw.job.updated.>", "rw.job.started.>", "rw.job.ended.>"),
         "The committer: each event of a scheduler once",
+        # Runs that wait for others of their name to be undone, on nodes that may be dead, are acknowledged only then.
+        max_ack_pending=10_000,
     ),
 )
 
