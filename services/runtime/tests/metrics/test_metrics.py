@@ -47,6 +47,16 @@ def test_what_the_bus_counts_is_there(metrics: Metrics) -> None:
     assert value(metrics, "railweave_something_new_total", kind="a") == 1.0
 
 
+def test_what_the_bus_times_is_there_whatever_the_order_of_its_labels(metrics: Metrics) -> None:
+    metrics.took("publish", 0.002, stream="JOBS", outcome="stored")
+    metrics.took("publish", 0.002, stream="JOBS", outcome="stored")
+    metrics.took("publish", 0.002, outcome="stored", stream="JOBS")
+    metrics.took("publish", 0.002, stream="stored", outcome="JOBS")
+    name = "railweave_publish_duration_seconds_count"
+    assert value(metrics, name, stream="JOBS", outcome="stored") == 3.0
+    assert value(metrics, name, stream="stored", outcome="JOBS") == 1.0
+
+
 def test_a_counter_keeps_its_labels(metrics: Metrics) -> None:
     with pytest.raises(ValueError, match="label"):
         metrics.count("redeliveries", consumer="x")

@@ -89,6 +89,7 @@ class Metrics:
             registry=registry,
         )
         self._timed = {"handler": self.handler, "publish": self.publish}
+        self._children: dict[tuple[object, ...], Histogram] = {}
 
     @contextlib.contextmanager
     def handling(self, service: str, kind: str) -> Iterator[Outcome]:
@@ -119,7 +120,12 @@ class Metrics:
 
     def took(self, name: str, seconds: float, **labels: str) -> None:
         """Observe in the histogram `railweave_<name>_duration_seconds`: `handler` or `publish`."""
-        self._timed[name].labels(**labels).observe(seconds)
+        key = (name, *labels.items())
+        child = self._children.get(key)
+        if child is None:
+            # Looking a child up by its labels takes longer than observing, and every publish does.
+            child = self._children[key] = self._timed[name].labels(**labels)
+        child.observe(seconds)
 
     def exposition(self) -> bytes:
         """Everything in the text format of Prometheus."""
