@@ -98,6 +98,7 @@ class Puller:
         self._is_idle = False
         self._lost: str | None = None
         self._is_draining = False
+        self._is_late = False
         self._wake = asyncio.Event()
         self._subscription: Subscription | None = None
 
@@ -156,21 +157,34 @@ class Puller:
                 self._forget_requests()
                 await self._connection.wait_up()
                 continue
-            self._wake.clear()
             silence_s = 2.5 * self._heartbeat_s
-            try:
-                async with asyncio.timeout(silence_s if timeout_s is None else timeout_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                if timeout_s is not None:
-                    return []
-                if not self._open:
-                    continue  # nothing was wanted, so nothing is expected
-                if self._connection.is_up:
-                    silences += 1
-                    self._forget_requests()
-                    if silences > 1:
-                        raise ConsumerLost(f"{self._name}: silent for {2 * silence_s:g} s") from None
+            if await self._is_woken(silence_s if timeout_s is None else timeout_s):
+                continue
+            if timeout_s is not None:
+                return []
+            if not self._open:
+                continue  # nothing was wanted, so nothing is expected
+            if self._connection.is_up:
+                silences += 1
+                self._forget_requests()
+                if silences > 1:
+                    raise ConsumerLost(f"{self._name}: silent for {2 * silence_s:g} s")
+
+    async def _is_woken(self, patience_s: float) -> bool:
+        """Wait until something comes; whether it did within `patience_s`."""
+        self._wake.clear()
+        self._is_late = False
+        # A bare timer: there is one wait for each message, and `asyncio.timeout` costs more than the message.
+        timer = asyncio.get_running_loop().call_later(patience_s, self._give_up_waiting)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+        return not self._is_late
+
+    def _give_up_waiting(self) -> None:
+        self._is_late = True
+        self._wake.set()
 
     async def _ask(self) -> None:
         if self._is_draining:

@@ -32,16 +32,22 @@ class Reply:
 
     async def result(self, timeout_s: float) -> Msg:
         """Return the reply; raises NoResponders, PermissionRefused, or BusUnavailable (sent) after `timeout_s`."""
+        # A bare timer: `asyncio.timeout` costs as much as sending the request.
+        timer = asyncio.get_running_loop().call_later(timeout_s, self._expire, timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                message = await self.future
-        except TimeoutError:
-            raise BusUnavailable(f"{self.subject}: no answer within {timeout_s:g} s", was_sent=True) from None
+            message = await self.future
         finally:
+            timer.cancel()
             self.drop()
         if message.headers and message.headers.get("Status") == "503":
             raise NoResponders(self.subject)
         return message
+
+    def _expire(self, timeout_s: float) -> None:
+        if not self.future.done():
+            late = BusUnavailable(f"{self.subject}: no answer within {timeout_s:g} s", was_sent=True)
+            self.future.set_exception(late)
+            self.future.exception()  # whoever waits gets it; nobody may any more
 
     def drop(self) -> None:
         """Stop waiting; a late reply is ignored."""
