@@ -92,7 +92,8 @@ class Plane:
         return JobSpec(cluster=LAB, job=name, attempt=Attempt(1), workers=(group,), network=NetworkWanted())
 
     def _submit(self, spec: JobSpec) -> list[Effect]:
-        return self._committer.handle(JobInput(JobSubmitted.of(spec), self._number, self._now), self._now)
+        submitted = JobInput(JobSubmitted.of(spec), self._number, self._now)
+        return self._committer.handle(submitted, self._now) + self._committer.wake(self._now)
 
     def _fold(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -65,6 +65,7 @@ async def commits_alone(nodes: int, jobs: int) -> float:
                 for number in range(first, min(first + IN_FLIGHT, jobs)):
                     spec = _spec(number, 4)
                     effects = committer.handle(JobInput(JobSubmitted.of(spec), number + 1, now), now)
+                    effects += committer.wake(now)
                     for proposal in round_of(spec, names, number):
                         effects += committer.handle(proposal, now)
                     ready += [effect for effect in effects if isinstance(effect, Store)]

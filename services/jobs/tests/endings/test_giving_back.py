@@ -41,7 +41,7 @@ def test_a_node_that_still_reports_prepared_frees_nothing() -> None:
     desk.end()
     for state in (ReportState.PREPARED, ReportState.ATTACHED, ReportState.REFUSED, ReportState.FAILED):
         desk.report("j", state)
-    assert desk.book.ledger.hold_count(NodeName("n0")) == 1
+    assert desk.book.ledger.use_of(NodeName("n0")).holds == 1
     assert desk.state_of() is JobState.RELEASING
 
 
@@ -51,7 +51,7 @@ def test_undone_that_answers_the_desired_placement_does_not_free_the_releasing_o
     item = desk.placement("j", "n0")
     desk.end()
     desk.report_on(item.event, ReportState.UNDONE, Fence(item.event.epoch, item.sequence))
-    assert desk.book.ledger.hold_count(NodeName("n0")) == 1
+    assert desk.book.ledger.use_of(NodeName("n0")).holds == 1
 
 
 def test_the_job_is_released_when_the_last_node_is_undone() -> None:

@@ -204,7 +204,7 @@ def test_a_placement_written_again_replaces_what_it_held() -> None:
     book = hold(ledger(), placement("a", gpus={"GPU-a": 1000}), placement("a", gpus={"GPU-b": 1000}))
     assert not book.conflicts(run_of("b"), [placement("b", gpus={"GPU-a": 1000})])
     assert book.conflicts(run_of("b"), [placement("b", gpus={"GPU-b": 1})])
-    assert book.gpu_milli_on(N0) == 1000
+    assert book.use_of(N0).gpu_milli == 1000
 
 
 def test_a_releasing_placement_still_holds_everything_and_a_released_one_nothing() -> None:

@@ -70,7 +70,7 @@ def test_a_released_job_whose_node_is_silent_stays_releasing_and_holds_on() -> N
     desk.end()
     desk.wait(3600, step=30)
     assert desk.state_of() is JobState.RELEASING
-    assert desk.book.ledger.hold_count("n0") == 1
+    assert desk.book.ledger.use_of("n0").holds == 1
 
 
 def test_an_ask_nobody_answers_is_asked_again_and_then_told_as_pending() -> None:

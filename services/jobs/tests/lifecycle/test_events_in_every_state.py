@@ -183,5 +183,5 @@ def test_a_node_taken_out_for_good_holds_nothing_of_it_any_more(state: str) -> N
     STATES[state](desk)
     desk.mode("n0", NodeMode.RETIRED)
     assert "n0" not in desk.nodes_of()
-    assert not desk.book.ledger.hold_count("n0")
+    assert not desk.book.ledger.use_of("n0").holds
     assert desk.state_of() is JobState.RELEASING

@@ -173,7 +173,8 @@ def test_nothing_is_kept_any_more_when_the_gang_is_placed_or_over() -> None:
 
 def test_a_reason_that_stays_the_same_keeps_the_place_in_the_queue() -> None:
     desk = Desk(config=SLOW)
-    waiting(desk, "a", "b")
+    waiting(desk, "a")
+    waiting(desk, "b", tenant="another")
     desk.tell(Freed(frozenset({Lack.GPU})))
     desk.refuse("a", lacking(Lack.VF, code=ReasonCode.VF_GROUPS_EXHAUSTED))
     desk.refuse("b")

@@ -138,7 +138,7 @@ def test_a_placement_of_an_older_run_than_its_head_is_undone_as_a_stray() -> Non
     assert desk.placement("j", "n0").event.state is PlacementState.RELEASING
     desk.report("j", ReportState.UNDONE, ["n0"])
     assert desk.nodes_of() == ("n1",)
-    assert desk.book.ledger.hold_count("n0") == 0
+    assert desk.book.ledger.use_of("n0").holds == 0
 
 
 def test_a_released_run_is_remembered() -> None:

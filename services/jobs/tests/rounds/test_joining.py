@@ -156,7 +156,7 @@ def test_a_tenant_over_its_quota_waits_for_quota() -> None:
     desk.submit("b", workers=1, gpus=1, tenant="t")
     desk.propose()
     assert desk.head("b").lacks == (Lack.QUOTA,)
-    assert desk.book.ledger.hold_count(NodeName("n2")) == 0
+    assert desk.book.ledger.use_of(NodeName("n2")).holds == 0
 
 
 def _with_quota(gpus: int) -> ClusterBuilder:

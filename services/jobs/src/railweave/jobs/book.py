@@ -6,8 +6,7 @@ cannot, the book is thrown away and folded anew from the record.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -62,7 +61,23 @@ class Kept:
 
     gang: Job | None
     nodes: frozenset[NodeName]
+    in_order: tuple[NodeName, ...]
     until: datetime
+
+
+Kind = tuple[str, frozenset[NodeName], bool]
+"""Of waiting jobs that get the same answer: what they want, nodes they may not use, whether they are behind a gang."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What jobs of a kind were told last."""
+
+    asked_by: int
+    """Number of the last change before they were asked for."""
+    times: int
+    """Changes in a row for which they were asked in vain."""
+    rests_until: datetime
 
 
 @dataclass(slots=True)
@@ -90,17 +105,19 @@ class Book:
     """Reports that count only after settling."""
     deferred_ends: list[tuple[JobEnded, int, datetime]] = field(default_factory=list)
     """Ends of runs nobody knows, with their places in JOBS: nodes may still have to say that they hold them."""
-    freed: set[Lack] = field(default_factory=set)
-    """What waiting jobs are to be woken for."""
     changes: int = 0
-    """Counts what became free; a job is woken once for each."""
+    """Counts what became free."""
+    freed_by: dict[Lack, int] = field(default_factory=dict)
+    """Number of the last change by which there was more of something."""
+    refusals: dict[Kind, Refusal] = field(default_factory=dict)
+    """By kind of job."""
+    must_look: bool = False
+    """Somebody who waits may be asked by now."""
     kept: Kept | None = None
-    asking: set[JobKey] = field(default_factory=set)
-    """Jobs whose round is being answered."""
-    backlog: list[tuple[tuple[int, datetime, JobKey], int, Job]] = field(default_factory=list)
-    """A heap of jobs never asked for, which wait for room among those being asked."""
-    backlog_numbers: Iterator[int] = field(default_factory=itertools.count)
-    """Tell entries of the backlog apart that are equal in order: jobs have none."""
+    asking: dict[JobKey, Job] = field(default_factory=dict)
+    """Jobs whose round is being answered, in the order of asking."""
+    backlog: set[JobKey] = field(default_factory=set)
+    """Jobs never asked for, which wait for room among those being asked."""
     counts: Counts = field(default_factory=Counts)
     effects: list[Effect] = field(default_factory=list)
     ledger: Ledger = field(init=False)
@@ -148,8 +165,9 @@ class Book:
 
     def free(self, lacks: Iterable[Lack]) -> None:
         """Something became free that waiting jobs may lack."""
-        self.freed.update(lacks)
         self.changes += 1
+        self.freed_by.update(dict.fromkeys(lacks, self.changes))
+        self.must_look = True
 
     def next_commit(self) -> str:
         """A commit id: unique over instances, so that a head tells whose write it is."""
@@ -200,12 +218,16 @@ class Book:
         """A round of the job is being answered."""
         job.asking = True
         job.asked_at = self.now
-        self.asking.add(job.key)
+        job.asked_by = self.changes
+        self.asking[job.key] = job
+        self.backlog.discard(job.key)
 
     def stop_asking(self, job: Job) -> None:
         """What is still said of its round changes nothing."""
         job.asking = False
-        self.asking.discard(job.key)
+        self.asking.pop(job.key, None)
+        self.backlog.discard(job.key)
+        self.must_look = True
 
     def rewrite_placements(self, job: Job, update: dict[str, object], nodes: Iterable[NodeName] | None = None) -> None:
         """Emit placements again with some fields changed; each is idempotent alone."""

@@ -58,7 +58,6 @@ class Committer:
 
     def __init__(self, state: ClusterState, config: CommitterConfig, instance: str) -> None:
         self.book = Book(state, config, instance)
-        self._ticked = False
 
     def start(
         self,
@@ -137,7 +136,7 @@ class Committer:
                 lifecycle.take_ended(book, event, sequence, happened.stored_at)
 
     def _take_time(self) -> None:
-        self._ticked = True
+        self.book.must_look = True
         lifecycle.take_time(self.book)
         recovery.release_missing(self.book)
         recovery.judge_orphans(self.book)
@@ -145,25 +144,21 @@ class Committer:
         recovery.forget_finished(self.book)
 
     def wake(self, now: datetime) -> list[Effect]:
-        """Ask again for waiting jobs that could fit by now.
+        """Ask for waiting jobs whose turn it is.
 
         Called after a batch of inputs, so that freed nodes count once.
         """
         book = self.book
         book.now = max(now, book.now)
-        if book.freed or self._ticked:
-            for job in pending.to_wake(book):
-                job.woken_by = book.changes
+        if book.must_look:
+            book.must_look = False
+            for job in pending.to_ask(book):
                 rounds.ask(book, job)
-        book.freed.clear()
-        self._ticked = False
         return self._finish_step()
 
     def _finish_step(self) -> list[Effect]:
         book = self.book
         while book.successors:
             lifecycle.begin(book, book.successors.pop(0))
-        if book.backlog:
-            rounds.ask_backlog(book)
         effects, book.effects = book.effects, []
         return effects

@@ -63,6 +63,19 @@ class Conflict:
         return f"{self.kind} {self.key}: needs {self.needed}, free {self.free}, held by {held}"
 
 
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """What is held on a node, summed up."""
+
+    gpu_milli: int = 0
+    holds: int = 0
+    is_exclusive: bool = False
+    """Somebody has the node alone."""
+
+
+_UNUSED = NodeUse()
+
+
 class Ledger:
     """Who holds what.
 
@@ -75,6 +88,8 @@ class Ledger:
         self._amounts: dict[ClaimKey, dict[tuple[JobRun, NodeName | None], int]] = {}
         self._held: dict[tuple[JobRun, NodeName | None], tuple[Term, ...]] = {}
         self._holds: dict[NodeName, dict[JobRun, Hold]] = {}
+        self._uses: dict[NodeName, NodeUse] = {}
+        """Summed up when asked for, and forgotten when it changes."""
 
     def conflicts(
         self,
@@ -124,6 +139,7 @@ class Ledger:
         self.free(run, placement.node)
         self._enter((run, placement.node), tuple(claim_terms(placement)))
         self._holds.setdefault(placement.node, {})[run] = hold_of(placement, sequence)
+        self._uses.pop(placement.node, None)
 
     def take_claims(self, run: JobRun, claims: tuple[Claim, ...]) -> None:
         """Record what a job holds as a whole."""
@@ -141,18 +157,32 @@ class Ledger:
         self._leave((run, node))
         if node is not None and (on_node := self._holds.get(node)) is not None:
             on_node.pop(run, None)
+            self._uses.pop(node, None)
             if not on_node:
                 del self._holds[node]
 
     def holders_on(self, node: NodeName) -> Iterable[JobRun]:
         return tuple(self._holds.get(node, ()))
 
-    def hold_count(self, node: NodeName) -> int:
-        return len(self._holds.get(node, ()))
+    def use_of(self, node: NodeName) -> NodeUse:
+        """What is held on a node."""
+        on_node = self._holds.get(node)
+        if on_node is None:
+            return _UNUSED
+        use = self._uses.get(node)
+        if use is None:
+            holds = on_node.values()
+            milli = sum(milli for hold in holds for _, milli in hold.gpus)
+            use = self._uses[node] = NodeUse(milli, len(on_node), any(hold.exclusive for hold in holds))
+        return use
 
-    def gpu_milli_on(self, node: NodeName) -> int:
-        """Thousandths of GPUs held on a node."""
-        return sum(milli for hold in self._holds.get(node, {}).values() for _, milli in hold.gpus)
+    def free_quota_milli(self, tenant: str) -> int | None:
+        """Thousandths of GPUs that a tenant's jobs may still hold; None where it has no limit."""
+        known = self._state.tenants.get(tenant)
+        if known is None or known.quota.gpus.limit is None:
+            return None
+        held = self._amounts.get((ClaimKind.TENANT_GPU_MILLI, tenant), {})
+        return known.quota.gpus.limit * WHOLE_GPU_MILLI - sum(held.values())
 
     def snapshot(self) -> dict[str, object]:
         """Everything held, comparable: for tests that a folded ledger equals the live one."""

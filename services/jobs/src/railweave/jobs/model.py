@@ -36,7 +36,7 @@ class CommitterConfig:
     """
     retry_growth: float = 1.5
     wake_at_once: int = 8
-    """Pending jobs woken by one change."""
+    """Pending jobs that want the same, woken by one change after one of them was told no."""
     note_after_s: float = 2.0
     """A job without an answer is stored as pending after this: who asks for it finds it, and it need not be sent again.
     """
@@ -61,6 +61,28 @@ class StoredPlacement:
     sequence: int
     round_sequence: int
     """Sequence of this round's first write: a report about an older one is stale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a job wants, as far as it can be counted (room.py)."""
+
+    slots: tuple[tuple[int, int], ...]
+    """(thousandths of GPUs on a node, nodes that must have them), largest first."""
+    nodes: int
+    milli: int
+    tenant: str
+    wants_empty_nodes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What a waiting job wants, worked out once."""
+
+    spec: JobSpec
+    demand: Demand
+    kind: str
+    """Equal for jobs that want the same."""
 
 
 @dataclass(slots=True)
@@ -101,8 +123,11 @@ class Job:
     """A newer run under the same name, which waits for this one to be released."""
     retry_at: datetime | None = None
     retries: int = 0
-    woken_by: int = -1
-    """Number of the change (`Book.changes`) that it was last woken for."""
+    asked_by: int = -1
+    """Number of the last change (`Book.changes`) before it was asked for: its answer knows of that."""
+    is_due_by_time: bool = False
+    """It was asked for because it had waited long enough, though nothing it lacked was known to be free."""
+    wants: Wants | None = None
     is_adopted: bool = False
     """Taken over from journals: it runs already, and no deadline of a start applies to it."""
     missing_since: datetime | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from datetime import datetime
 
 from railweave.contracts.desired import NodeMode
@@ -59,14 +58,16 @@ def ask_when_there_is_room(book: Book, job: Job) -> None:
     """Start a job's first round, or let it wait for its turn.
 
     As many rounds are open at a time as services answer without falling behind: asking for everything at once would
-    only make every answer late, and late answers are asked for again.
+    only make every answer late, and late answers are asked for again. Nor is a job asked for before those that
+    waited for what has just become free.
     """
-    if len(book.asking) < book.config.asks_at_once:
+    if len(book.asking) < book.config.asks_at_once and not book.must_look:
         ask(book, job)
-    else:
-        heapq.heappush(book.backlog, (job.queue_order(), next(book.backlog_numbers), job))
-        if len(book.backlog) > book.config.unstored_at_most:
-            note(book, job)
+        return
+    book.backlog.add(job.key)
+    book.must_look = True
+    if len(book.backlog) > book.config.unstored_at_most:
+        note(book, job)
 
 
 def note(book: Book, job: Job) -> None:
@@ -80,14 +81,6 @@ def note(book: Book, job: Job) -> None:
     job.commit = book.next_commit()
     book.store_head(job)
     book.ack_submitted(job)
-
-
-def ask_backlog(book: Book) -> None:
-    """Ask for jobs that waited for their turn, as far as there is room by now."""
-    while book.backlog and len(book.asking) < book.config.asks_at_once:
-        *_, job = heapq.heappop(book.backlog)
-        if book.jobs.get(job.key) is job and job.state is JobState.PENDING and not job.round and not job.asking:
-            ask(book, job)
 
 
 def take_proposal(book: Book, proposal: Proposal) -> None:
@@ -105,6 +98,7 @@ def take_proposal(book: Book, proposal: Proposal) -> None:
             reject(book, job, reasons)
         else:
             wait(book, job, reasons)
+            pending.note_refusal(book, job)
     elif all(concern in job.proposals for concern in concerns_of(spec)):
         job.unanswered = 0
         _commit(book, job)
@@ -155,8 +149,10 @@ def _store_commit(
     book.stop_asking(job)
     job.commit = commit
     job.conflicts = job.retries = 0
-    # What it lacked is there: the next few that wait for the same are asked too. Those told no are not asked again.
-    book.freed |= job.lacks
+    pending.forget_refusal(book, job)
+    if job.lacks and job.is_due_by_time:
+        # What it lacked is there, though nobody said so: others that wait for the same are asked too.
+        book.free(job.lacks)
     job.reasons, job.lacks, job.told = (), frozenset(), ()
     job.claims = claims
     job.reports = {}
