@@ -186,6 +186,7 @@ async def plane(
     nodes: int = 4,
     flags: Sequence[str] = (),
     around: Sequence[ServiceFactory] = (FirstFree, Agents),
+    jobs: ServiceFactory = create,
     on_started: Callable[[HealthServer], None] | None = None,
 ) -> AsyncIterator[JobPublisher]:
     """Run the jobs service between naive services and agents; yields a publisher."""
@@ -203,7 +204,7 @@ async def plane(
         await publish_cluster(bus, nodes)
     stop = asyncio.Event()
     running = asyncio.ensure_future(
-        run_services([create, *around], settings, stop=stop, handle_signals=False, on_started=on_started)
+        run_services([jobs, *around], settings, stop=stop, handle_signals=False, on_started=on_started)
     )
     try:
         async with JobPublisher(server.url) as publisher:

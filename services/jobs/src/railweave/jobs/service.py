@@ -44,7 +44,8 @@ class JobsService:
         self._settings = settings.section(JobsSettings)
         self._instance = settings.service.instance
         self._active: ActiveCommitter | None = None
-        self._is_following = False
+        self._lease: LeaderLease | None = None
+        """Tried for once the view is full."""
         self._is_suspect = False
         """The record was lost or put back since the last spell began."""
         self._queries: Queries | None = None
@@ -52,8 +53,10 @@ class JobsService:
 
     @property
     def ready(self) -> bool:
-        """Active and caught up, or standing by with a full view."""
-        return self._active.is_ready if self._active is not None else self._is_following
+        """Active and placing jobs, or standing by with a full view for another instance that is active."""
+        if self._active is not None:
+            return self._active.is_ready and self._active.committer.book.settling_until is None
+        return self._lease is not None and not self._lease.is_held and self._lease.current_holder is not None
 
     async def run(self, ctx: ServiceContext) -> None:
         """Serve until `ctx.stop`."""
@@ -109,9 +112,8 @@ class JobsService:
                 _log.warning("the streams cannot be made yet", error=str(error))
                 await asyncio.sleep(_PAUSE_S)
         await view.wait_ready()
-        self._is_following = True
         while not ctx.stop.is_set():
-            lease = LeaderLease(
+            lease = self._lease = LeaderLease(
                 ctx.bus, "jobs", self._instance, self._settings.lease_ttl_s, on_lost=self._on_lease_lost
             )
             async with lease:

@@ -15,8 +15,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +24,20 @@ import yaml
 
 from railweave.cli.exits import CommandFailed, Exit
 from railweave.cli.session import Session, Target, connected
-from railweave.cli.stack import namespaces
+from railweave.cli.stack import namespaces, probing
 from railweave.cli.stack.design import AGENT, Design, Layout, Shape, design
 from railweave.cli.stack.hosting import host, stack_settings
 from railweave.cli.stack.rights import may_make_namespaces
 from railweave.cli.where import Context, ProcessEntry, read_context, start_ticks
 from railweave.contracts.client import ClientError
-from railweave.contracts.query import NODES_SUBJECT, NodesAnswer, NodesQuery
+from railweave.contracts.query import (
+    COUNTS_SUBJECT,
+    NODES_SUBJECT,
+    CountsAnswer,
+    CountsQuery,
+    NodesAnswer,
+    NodesQuery,
+)
 from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.cluster import FABRIC
 from railweave.runtime.health import HealthServer
@@ -161,9 +166,11 @@ class LocalStack:
                     self._write_settings()
                 self._say(f"starting {', '.join(names)}")
                 self._hosted.append(self._start_group(names))
+            self._say("waiting until the services are ready")
             await self._wait_healthy()
             self._write_context()
             await self._wait_nodes(session)
+            await self._wait_committer(session)
         self._is_ready = True
         self._write_context()
 
@@ -236,14 +243,13 @@ class LocalStack:
         return _Hosted(names, child=child, announce=announce)
 
     async def _wait_healthy(self) -> None:
-        self._say("waiting until the services are ready")
         waiting = list(self._hosted)
         while waiting:
             self._check_alive()
             for hosted in list(waiting):
                 if hosted.health is None and hosted.announce is not None and hosted.announce.exists():
                     hosted.health = hosted.announce.read_text()
-                if hosted.health is not None and await asyncio.to_thread(_is_ready, hosted.health):
+                if hosted.health is not None and await asyncio.to_thread(probing.is_ready, hosted.health):
                     waiting.remove(hosted)
             await asyncio.sleep(_LOOK_S)
 
@@ -252,6 +258,21 @@ class LocalStack:
         while await self._missing_nodes(session):
             self._check_alive()
             await asyncio.sleep(_LOOK_S * 2)
+
+    async def _wait_committer(self, session: Session) -> None:
+        """Wait until jobs are placed: a standby is ready too, and after a crash there is nobody else for a while."""
+        while not await self._has_committer(session):
+            self._check_alive()
+            await asyncio.sleep(_LOOK_S)
+        # Active, it is ready when it knows what nodes hold.
+        await self._wait_healthy()
+
+    async def _has_committer(self, session: Session) -> bool:
+        try:
+            await session.ask(COUNTS_SUBJECT, CountsQuery(), CountsAnswer)
+        except ClientError:
+            return False
+        return True
 
     async def _missing_nodes(self, session: Session) -> list[str]:
         try:
@@ -269,7 +290,7 @@ class LocalStack:
         for hosted in self._hosted:
             if hosted.health is None:
                 return f"{hosted.title} did not start"
-            told = await asyncio.to_thread(_readiness, hosted.health)
+            told = await asyncio.to_thread(probing.readiness, hosted.health)
             if told:
                 return f"{hosted.title}: {told}"
         if not self.nats.is_running:
@@ -290,7 +311,7 @@ class LocalStack:
     async def gauge(self, name: str) -> int:
         """The sum of a gauge over the processes of the stack, as their /metrics say it; 0 where none has it."""
         texts = await asyncio.gather(
-            *(asyncio.to_thread(_metrics, hosted.health) for hosted in self._hosted if hosted.health is not None)
+            *(asyncio.to_thread(probing.metrics, hosted.health) for hosted in self._hosted if hosted.health is not None)
         )
         lines = [line.split() for text in texts for line in text.splitlines() if line.startswith(f"{name} ")]
         return round(sum(float(value) for _, value in lines))
@@ -401,28 +422,3 @@ def _port(url: str | None) -> int | None:
         return None
     digits = url.rpartition(":")[2].partition("/")[0]
     return int(digits) if digits.isdigit() else None
-
-
-def _is_ready(health: str) -> bool:
-    return _readiness(health) is None
-
-
-def _readiness(health: str) -> str | None:
-    """None where /readyz says yes, else what it says is missing."""
-    try:
-        # The address is one that a child of ours announced, on loopback.
-        with urllib.request.urlopen(f"{health}/readyz", timeout=2.0):  # noqa: S310
-            return None
-    except urllib.error.HTTPError as error:
-        return error.read(2000).decode(errors="replace")
-    except OSError as error:
-        return str(error)
-
-
-def _metrics(health: str) -> str:
-    try:
-        with urllib.request.urlopen(f"{health}/metrics", timeout=5.0) as answer:  # noqa: S310 - as above
-            text: str = answer.read().decode()
-            return text
-    except OSError:
-        return ""
