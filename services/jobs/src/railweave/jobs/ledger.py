@@ -43,6 +43,9 @@ _ADDED_UP = frozenset(
 )
 """Kinds whose amounts share a capacity. One that this version does not know is exclusive, whatever its amount."""
 
+_FIXED: Mapping[str, int] = {ClaimKind.GPU_MILLI: WHOLE_GPU_MILLI, ClaimKind.NODE_SHARE: NODE_SHARE_WHOLE}
+"""Capacities that are the same for every key."""
+
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
@@ -109,8 +112,6 @@ class Ledger:
         wanted_amounts: dict[ClaimKey, int] = {}
         found: list[Conflict] = []
         for kind, name, amount in self._all_terms(placements, job_claims):
-            if kind == ClaimKind.CACHE_BYTES:
-                continue
             key = (kind, name)
             if amount is None or kind not in _ADDED_UP:
                 holder = self._exclusive.get(key)
@@ -118,21 +119,24 @@ class Ledger:
                 if (holder is not None and not is_own) or key in wanted_exclusive:
                     found.append(Conflict(kind, name, 1, 0, (holder or run,)))
                 wanted_exclusive.add(key)
-            else:
+            elif kind != ClaimKind.CACHE_BYTES:
                 wanted_amounts[key] = wanted_amounts.get(key, 0) + amount
         for key, needed in wanted_amounts.items():
-            taken = {
-                holder: amount
-                for holder, amount in self._amounts.get(key, {}).items()
-                if but_on is None or holder != (run, but_on)
-            }
-            free = self._capacity(*key) - sum(taken.values())
-            if needed > free:
-                holders = tuple(dict.fromkeys(holder for holder, _ in taken))
-                found.append(Conflict(key[0], key[1], needed, max(free, 0), holders))
+            free = self._capacity(*key)
+            if needed > free or key in self._amounts:
+                found.extend(self._amount_conflict(key, needed, free, None if but_on is None else (run, but_on)))
         for placement in placements:
             found.extend(self._dataset_conflicts(run, placement))
         return found
+
+    def _amount_conflict(
+        self, key: ClaimKey, needed: int, capacity: int, but: tuple[JobRun, NodeName] | None
+    ) -> Iterator[Conflict]:
+        taken = {holder: amount for holder, amount in self._amounts.get(key, {}).items() if holder != but}
+        free = capacity - sum(taken.values())
+        if needed > free:
+            holders = tuple(dict.fromkeys(holder for holder, _ in taken))
+            yield Conflict(key[0], key[1], needed, max(free, 0), holders)
 
     def take(self, run: JobRun, placement: Placement, sequence: int) -> None:
         """Record what a stored placement holds; a placement written again replaces what it held before."""
@@ -216,11 +220,10 @@ class Ledger:
                     del self._amounts[key]
 
     def _capacity(self, kind: str, key: str) -> int:
+        fixed = _FIXED.get(kind)
+        if fixed is not None:
+            return fixed
         match kind:
-            case ClaimKind.GPU_MILLI:
-                return WHOLE_GPU_MILLI
-            case ClaimKind.NODE_SHARE:
-                return NODE_SHARE_WHOLE
             case ClaimKind.SCRATCH_BYTES:
                 node = self._state.nodes.get(NodeName(key))
                 return int(node.storage.scratch.total_bytes) if node is not None and node.storage is not None else 0
