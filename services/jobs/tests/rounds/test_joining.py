@@ -14,6 +14,7 @@ from railweave.contracts.placement import Head, JobState, Placement
 from railweave.contracts.proposal import Concern, GpuProposal, GpuShare, NodesProposal, WorkerGpus
 from railweave.contracts.reasons import Lack, ReasonCode
 from railweave.contracts.types import Milli, NodeName
+from railweave.jobs.committer import AskRepeated
 from railweave.jobs.model import CommitterConfig
 from railweave_testing.clusters import ClusterBuilder
 
@@ -50,6 +51,32 @@ def test_proposals_of_different_rounds_are_never_joined() -> None:
     assert desk.state_of() is JobState.PENDING
     desk.tell(second[1])
     assert desk.head().round == 2
+
+
+def test_an_ask_taken_for_an_earlier_committers_is_followed_by_the_next_round_at_once() -> None:
+    desk = Desk()
+    desk.submit(workers=1, gpus=1)
+    unheard = desk.take_ask()
+    desk.tell(AskRepeated(unheard.run, unheard.round))
+    again = desk.take_ask()
+    assert (again.run, again.round) == (unheard.run, unheard.round + 1)
+    for answer in desk.answers(again):
+        desk.tell(answer)
+    assert desk.state_of() is JobState.PLACED
+
+
+def test_our_own_repetition_of_an_ask_that_was_heard_changes_nothing() -> None:
+    desk = Desk()
+    desk.submit(workers=1, gpus=1)
+    ask = desk.take_ask()
+    first, *rest = desk.answers(ask)
+    desk.tell(first)
+    desk.tell(AskRepeated(ask.run, ask.round))
+    for answer in rest:
+        desk.tell(answer)
+    assert desk.state_of() is JobState.PLACED
+    desk.tell(AskRepeated(ask.run, ask.round))
+    assert desk.head().round == ask.round
 
 
 def test_a_proposal_for_another_run_changes_nothing() -> None:

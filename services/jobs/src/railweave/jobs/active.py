@@ -24,11 +24,11 @@ from railweave.contracts.identity import JobKey
 from railweave.contracts.inventory import NodeHardware, NodeStorage, Report
 from railweave.contracts.job import JobEnded, JobStarted, JobSubmitted, JobUpdated, SchedulerSnapshot
 from railweave.contracts.placement import Epoch, Head, Placement
-from railweave.contracts.proposal import Proposal
+from railweave.contracts.proposal import Ask, Proposal
 from railweave.contracts.reasons import Lack
 from railweave.contracts.wire import StoredMessage, WireMessage
 from railweave.jobs.announcer import Announcer
-from railweave.jobs.committer import Committer, Freed, Input, JobInput, SnapshotInput, Tick
+from railweave.jobs.committer import AskRepeated, Committer, Freed, Input, JobInput, SnapshotInput, Tick
 from railweave.jobs.model import Ack, CommitterConfig, Effect, Publish, Refuse, Store
 from railweave.jobs.recorder import Recorder
 from railweave.runtime.bus import Bus
@@ -282,16 +282,20 @@ class ActiveCommitter:
 
     def _publish_now(self, event: Event) -> None:
         if self._group is not None:
-            self._group.create_task(self._publish(self._encode(event)))
+            self._group.create_task(self._publish(event))
             return
         self._announcer.put([self._encode(event)], [])
 
-    async def _publish(self, message: WireMessage) -> None:
+    async def _publish(self, event: Event) -> None:
+        message = self._encode(event)
         try:
-            await self._bus.publish(message)
+            stored = await self._bus.publish(message)
         except (OutcomeUnknown, PublishRefused) as error:
             # Asked again when the ask is overdue.
             _log.warning("ask not stored", id=message.msg_id, error=str(error))
+        else:
+            if stored.duplicate and isinstance(event, Ask):
+                self.put(AskRepeated(event.run, event.round))
 
     def _encode(self, event: Event) -> WireMessage:
         key = getattr(event, "key", None)

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from railweave.contracts.desired import NodeDesired
+from railweave.contracts.identity import JobRun
 from railweave.contracts.inventory import NodeHardware, NodeStorage, Report, ReportState
 from railweave.contracts.job import JobEnded, JobStarted, JobSubmitted, JobUpdated, SchedulerSnapshot
 from railweave.contracts.placement import EpochCause, Head, Placement
 from railweave.contracts.proposal import Proposal
 from railweave.contracts.reasons import Lack
+from railweave.contracts.types import Round
 from railweave.jobs import changes, lifecycle, pending, recovery, rounds
 from railweave.jobs.book import Book
 from railweave.jobs.model import CommitterConfig, Effect
@@ -39,6 +41,14 @@ class SnapshotInput:
 
 
 @dataclass(frozen=True, slots=True)
+class AskRepeated:
+    """An ask was taken for one that is stored already: another committer's, of which the answers were given to it."""
+
+    run: JobRun
+    round: Round
+
+
+@dataclass(frozen=True, slots=True)
 class Freed:
     """Something became available (an inventory grew, a quota was raised)."""
 
@@ -50,7 +60,9 @@ class Tick:
     """Time passed."""
 
 
-Input = JobInput | SnapshotInput | Proposal | Report | NodeDesired | NodeHardware | NodeStorage | Freed | Tick
+Input = (
+    JobInput | SnapshotInput | Proposal | AskRepeated | Report | NodeDesired | NodeHardware | NodeStorage | Freed | Tick
+)
 
 
 class Committer:
@@ -115,6 +127,8 @@ class Committer:
                 book.free({Lack.NODE, Lack.GPU, Lack.VF, Lack.AGENT})
             case NodeStorage():
                 book.free({Lack.CACHE, Lack.SCRATCH, Lack.DATASET})
+            case AskRepeated():
+                rounds.ask_unheard(book, happened.run, happened.round)
             case Freed():
                 book.free(happened.lacks)
             case Tick():

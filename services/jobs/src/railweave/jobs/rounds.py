@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from railweave.contracts.desired import NodeMode
+from railweave.contracts.identity import JobRun
 from railweave.contracts.job import JobPending, JobRejected
 from railweave.contracts.placement import Claim, ClaimKind, JobState, Placement
 from railweave.contracts.proposal import Ask, Proposal, concerns_of
@@ -81,6 +82,16 @@ def note(book: Book, job: Job) -> None:
     job.commit = book.next_commit()
     book.store_head(job)
     book.ack_submitted(job)
+
+
+def ask_unheard(book: Book, run: JobRun, number: Round) -> None:
+    """An ask went under as the repetition of an earlier committer's: nobody answers it again, the next round is heard.
+
+    A round that has answers was heard: the repetition was our own, after an unknown outcome.
+    """
+    job = book.jobs.get(run.key)
+    if job is not None and job.run == run and job.asking and job.round == number and not job.proposals:
+        ask(book, job)
 
 
 def take_proposal(book: Book, proposal: Proposal) -> None:
