@@ -17,9 +17,7 @@ class JobsSettings(Section):
     asks_at_once: int = Field(default=48, ge=1, le=10_000, description="rounds of proposals open at a time")
     ask_timeout_s: Seconds = Field(default=10.0, description="patience with a service that is asked for a proposal")
     retry_pending_s: Seconds = Field(default=30.0, description="a waiting job is asked again at the latest after this")
-    wake_at_once: int = Field(
-        default=8, ge=1, le=1000, description="waiting jobs alike woken by one change"
-    )
+    wake_at_once: int = Field(default=8, ge=1, le=1000, description="waiting jobs alike woken by one change")
     keep_nodes_after_s: Seconds = Field(default=20.0, description="freed nodes are kept for the first gang after this")
     snapshot_grace_s: Seconds = Field(
         default=60.0, description="a job missing in its scheduler's list is kept this long"
