@@ -182,3 +182,28 @@ async def test_a_broker_that_dies_while_a_service_starts_ended_the_process(fresh
         async with connected(fresh_nats_server) as asker:
             assert (await asker.request("t.echo", b"x")).data == b"x"
         await service.__aexit__(None, None, None)
+
+
+async def test_a_broker_that_dies_with_an_announcement_half_told_hears_it_again(
+    fresh_nats_server: LocalNatsServer,
+) -> None:
+    """It has our subscriptions in a buffer, or some of them, and never says so."""
+
+    async def echo(request: Request) -> bytes:
+        return request.body
+
+    async with connected(fresh_nats_server) as bus:
+        service = bus.service("half", "0.1.0")
+        service.endpoint("echo", "t.half", echo)
+        await asyncio.to_thread(fresh_nats_server.pause)
+        starting = asyncio.ensure_future(service.__aenter__())
+        await asyncio.sleep(0.3)
+        assert not starting.done(), "nobody has heard of it"
+        await asyncio.to_thread(fresh_nats_server.kill)
+        await asyncio.to_thread(fresh_nats_server.start)
+        await asyncio.wait_for(starting, 20)
+        async with connected(fresh_nats_server) as asker:
+            assert (await asker.request("t.half", b"x")).data == b"x"
+            ping = json.loads((await asker.request(f"$SRV.PING.half.{service.instance}", b"")).data)
+            assert ping["id"] == service.instance
+        await service.__aexit__(None, None, None)
