@@ -14,8 +14,10 @@ from railweave.cache.service import CacheService, CacheSettings, create
 from railweave.contracts.envelope import Event, decode_event, encode_event
 from railweave.contracts.proposal import DataProposal, NodesProposal
 from railweave.contracts.reasons import ReasonCode
+from railweave.contracts.types import NodeName
 from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.bus import Bus
+from railweave.runtime.cluster import Change
 from railweave.runtime.host import run_services
 from railweave.runtime.local_servers import LocalNatsServer
 from railweave.runtime.service_api import RequestError
@@ -134,3 +136,14 @@ def test_scores_of_an_unknown_job_are_refused() -> None:
     service = CacheService(CacheSettings())
     with pytest.raises(RequestError, match="no ask of slurm-a/x lately"):
         service.scores(b'{"cluster": "slurm-a", "job": "x"}', ClusterBuilder().state)
+
+
+def test_nothing_is_kept_for_a_dry_run() -> None:
+    cluster = ClusterBuilder()
+    cluster.node("n1", gpus=2)
+    service = CacheService(CacheSettings())
+    service.take(Change(nodes={NodeName("n1")}), cluster.state)
+    for name, is_dry in (("dry", True), ("real", False), ("late", False)):
+        asked = ask(name, gpus=2).model_copy(update={"dry_run": is_dry})
+        (made, *_) = service.answer(asked, cluster.state, 0.0)
+        assert bool(made.reasons) == (name == "late"), name

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from railweave.contracts.envelope import Event, decode_event, encode_event
-from railweave.contracts.proposal import GpuProposal, NodesProposal
+from railweave.contracts.proposal import Concern, GpuProposal, NodesProposal
 from railweave.contracts.types import NodeName
 from railweave.gpu.service import GpuService, GpuSettings, create, describe_node
 from railweave.runtime.bootstrap import bootstrap
@@ -91,3 +91,17 @@ def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
     with pytest.raises(Exception, match="expected one of best-fit"):
         load_settings(flags=["gpu.policy=worst-fit"], environ={})
     assert GpuSettings().policy == "best-fit"
+
+
+def test_nothing_is_kept_for_a_dry_run() -> None:
+    """It took GPUs from real jobs for five seconds, who were told no and then waited half a minute."""
+    cluster = ClusterBuilder()
+    cluster.node("n1", gpus=2)
+    service = GpuService(GpuSettings())
+    for name, is_dry in (("dry", True), ("real", False), ("late", False)):
+        asked = ask(name, gpus=2).model_copy(update={"dry_run": is_dry})
+        nodes = NodesProposal(
+            cluster=asked.cluster, job=asked.job, attempt=asked.attempt, round=asked.round, nodes=(NodeName("n1"),)
+        )
+        made = service.answer(asked, {Concern.NODES: nodes}, cluster.state, 0.0)
+        assert bool(made.reasons) == (name == "late"), name

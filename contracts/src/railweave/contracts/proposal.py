@@ -51,6 +51,8 @@ class Ask(Event, RunDocument):
     """Nodes that refused or failed this job before."""
     avoid: tuple[NodeName, ...] = ()
     """Nodes kept for an older gang."""
+    dry_run: bool = False
+    """Only a question: nothing will come of it, so what is proposed need not be kept for it."""
 
     def subject(self) -> str:
         return f"rw.propose.{encode_token(self.cluster)}.{encode_token(self.job)}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from desk import Desk, lacking
+from desk import Desk, about, lacking
 
 from railweave.contracts.desired import NodeMode
 from railweave.contracts.inventory import ReportState
 from railweave.contracts.placement import JobState
+from railweave.contracts.proposal import NicProposal
 from railweave.contracts.reasons import Lack, ReasonCode
 from railweave.jobs.committer import Freed
 from railweave.jobs.model import CommitterConfig
@@ -40,6 +41,30 @@ def test_a_job_that_lacks_nothing_by_name_is_woken_by_anything() -> None:
     desk.refuse("j", lacking().model_copy(update={"lacks": ()}))
     desk.tell(Freed(frozenset({Lack.SEGMENT})))
     assert asked(desk) == ["j"]
+
+
+def test_what_was_refused_for_proposals_that_came_to_nothing_is_asked_again_when_they_lapse() -> None:
+    """Services kept GPUs in mind for a job that then got no VFs; who was refused for that waited half a minute."""
+    desk = Desk(config=SLOW)
+    desk.submit("first", workers=1, gpus=1, network={})
+    first = desk.take_ask("first")
+    desk.tell(desk.answers(first)[0])
+    desk.submit("second", workers=1, gpus=1)
+    desk.refuse("second", lacking(Lack.GPU))
+    desk.tell(NicProposal(**about(first), reasons=(lacking(Lack.VF),)))
+    desk.wait(5)
+    assert asked(desk) == []
+    desk.wait(1)
+    assert asked(desk) == ["first", "second"]
+
+
+def test_a_round_that_got_its_nodes_leaves_nothing_to_lapse() -> None:
+    desk = Desk(config=SLOW)
+    desk.submit("first", workers=1, gpus=1)
+    desk.propose("first")
+    waiting(desk, "second")
+    desk.wait(30)
+    assert asked(desk) == []
 
 
 def test_jobs_are_woken_by_priority_and_then_age() -> None:

@@ -175,6 +175,7 @@ RICH: dict[str, dict[str, Any]] = {
         "concerns": ["nodes", "data", "gpu", "fabric", "nic"],
         "exclude": ["gpu-017"],
         "avoid": ["gpu-030", "gpu-031"],
+        "dry_run": True,
     },
     "railweave.proposal.nodes.v1": _proposal(nodes=_NODES),
     "railweave.proposal.data.v1": _proposal(

@@ -153,7 +153,7 @@ class CacheService:
             self._asks.popitem(last=False)
         self._outstanding.settle(state, now)
         made = propose(ask, state, self._outstanding, self._config, self._survey)
-        if made.holds:
+        if made.holds and not ask.dry_run:
             self._outstanding.put(ask.round_key, made.holds, now)
         else:
             self._outstanding.drop(ask.key)

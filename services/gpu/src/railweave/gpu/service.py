@@ -92,7 +92,7 @@ class GpuService:
             raise ContractError("nodes", f"expected a nodes proposal for {ask.spec.slot_count} node slots")
         self._outstanding.settle(state, now)
         made = propose(ask, nodes, state, self._outstanding, self._config)
-        if made.reasons:
+        if made.reasons or ask.dry_run:
             self._outstanding.drop(ask.key)
         else:
             self._outstanding.put(ask.round_key, holds_of(made, ask.spec, nodes.nodes), now)

@@ -6,6 +6,7 @@ cannot, the book is thrown away and folded anew from the record.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,10 +32,17 @@ from railweave.jobs.model import (
     Store,
     StoredPlacement,
     Submission,
+    seconds,
 )
 from railweave.runtime.cluster import ClusterState
+from railweave.runtime.outstanding import PATIENCE_S
+
+PROPOSED = frozenset({Lack.NODE, Lack.GPU, Lack.VF, Lack.CACHE, Lack.SCRATCH})
+"""What proposals are made of: it is free again for others when a proposal came to nothing."""
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_LAPSE_S = PATIENCE_S + 0.5
+"""From the end of a round that came to nothing until all services have forgotten it."""
 
 
 @dataclass(slots=True)
@@ -118,6 +126,8 @@ class Book:
     """Jobs whose round is being answered, in the order of asking."""
     backlog: set[JobKey] = field(default_factory=set)
     """Jobs never asked for, which wait for room among those being asked."""
+    lapsing: deque[datetime] = field(default_factory=deque)
+    """When services will have forgotten what they proposed for rounds that came to nothing, earliest first."""
     counts: Counts = field(default_factory=Counts)
     effects: list[Effect] = field(default_factory=list)
     ledger: Ledger = field(init=False)
@@ -137,6 +147,13 @@ class Book:
 
     def publish(self, event: Event, *, after_store: bool = True) -> None:
         self.effects.append(Publish(event, after_store))
+
+    def free_what_lapsed(self) -> None:
+        """Services have forgotten what they proposed in vain: who was told no for that may ask again."""
+        if self.lapsing and self.lapsing[0] <= self.now:
+            while self.lapsing and self.lapsing[0] <= self.now:
+                self.lapsing.popleft()
+            self.free(PROPOSED)
 
     def ack(self, sequence: int) -> None:
         self.effects.append(Ack(sequence))
@@ -222,8 +239,13 @@ class Book:
         self.asking[job.key] = job
         self.backlog.discard(job.key)
 
-    def stop_asking(self, job: Job) -> None:
-        """What is still said of its round changes nothing."""
+    def stop_asking(self, job: Job, *, got_it: bool = False) -> None:
+        """What is still said of its round changes nothing.
+
+        Unless it `got_it`, services keep what they proposed from others for a while, and nobody tells when they stop.
+        """
+        if job.asking and not got_it and any(not made.reasons for made in job.proposals.values()):
+            self.lapsing.append(self.now + seconds(_LAPSE_S))
         job.asking = False
         self.asking.pop(job.key, None)
         self.backlog.discard(job.key)

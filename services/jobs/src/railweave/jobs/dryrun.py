@@ -63,6 +63,7 @@ class DryRuns:
                 round=Round(1),
                 spec=asked,
                 concerns=wanted,
+                dry_run=True,
             )
             await self._bus.publish(encode_event(ask))
             try:

@@ -321,6 +321,7 @@ def take_node(book: Book, desired: NodeDesired) -> None:
 
 def take_time(book: Book) -> None:
     """Deadlines: of asks, of preparing, of attaching; and of being known to none but this book."""
+    book.free_what_lapsed()
     note_before = book.now - seconds(book.config.note_after_s)
     for job in list(book.jobs.values()):
         if not job.stored and job.submitted_at <= note_before:

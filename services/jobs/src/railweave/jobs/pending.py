@@ -15,17 +15,14 @@ from datetime import datetime
 from railweave.contracts.desired import NodeMode
 from railweave.contracts.job import JobSpec
 from railweave.contracts.placement import JobState
-from railweave.contracts.reasons import Lack
 from railweave.contracts.types import NodeName
-from railweave.jobs.book import Book, Kept, Kind, Refusal
+from railweave.jobs.book import PROPOSED, Book, Kept, Kind, Refusal
 from railweave.jobs.model import Job, Wants, seconds
 from railweave.jobs.room import Room, demand_of
 from railweave.runtime.cluster import NodeState
 
 _PATIENT_REFUSALS = 2
 _LONGEST_REST_S = 1.0
-_KEPT = frozenset({Lack.NODE, Lack.GPU, Lack.VF, Lack.CACHE, Lack.SCRATCH})
-"""What those behind a gang lack while nodes are kept for it."""
 _MOST_REFUSALS = 4096
 """Kinds of jobs whose last refusal is remembered."""
 
@@ -230,7 +227,7 @@ def kept_now(book: Book) -> Kept:
         gang = gang_to_keep_for(book)
         nodes = kept_nodes(book, gang) if gang is not None else frozenset()
         if kept is not None and not kept.nodes <= nodes:
-            book.free(_KEPT)
+            book.free(PROPOSED)
         kept = book.kept = Kept(gang, nodes, tuple(sorted(nodes)), book.now + seconds(1.0))
     return kept
 

@@ -157,7 +157,7 @@ def _commit(book: Book, job: Job) -> None:
 def _store_commit(
     book: Book, job: Job, commit: str, placements: tuple[Placement, ...], claims: tuple[Claim, ...]
 ) -> None:
-    book.stop_asking(job)
+    book.stop_asking(job, got_it=True)
     job.commit = commit
     job.conflicts = job.retries = 0
     pending.forget_refusal(book, job)

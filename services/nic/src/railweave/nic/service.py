@@ -74,7 +74,7 @@ class NicService:
             raise ContractError("proposals", "expected a nodes and maybe a gpu proposal")
         self._outstanding.settle(view.state, now)
         made = propose(ask, nodes, gpu, view.state, self._outstanding)
-        if made.reasons:
+        if made.reasons or ask.dry_run:
             self._outstanding.drop(ask.key)
         else:
             self._outstanding.put(ask.round_key, holds_of(made, ask, nodes, view.state), now)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, KeysView, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from railweave.contracts.identity import JobKey
 from railweave.contracts.placement import JobState
 from railweave.contracts.proposal import RoundKey
 from railweave.contracts.types import NodeName
 from railweave.runtime.cluster import ClusterState, HeadSummary, Hold
+
+PATIENCE_S: Final = 5.0
+"""How long a proposal is kept in mind that nobody takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class _Entry:
 class Outstanding:
     """What this service proposed and has not seen stored. `now` is the caller's monotonic clock, in seconds."""
 
-    def __init__(self, *, patience_s: float = 5.0) -> None:
+    def __init__(self, *, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
         self._entries: dict[JobKey, _Entry] = {}
         self._by_node: dict[NodeName, dict[JobKey, Hold]] = {}
