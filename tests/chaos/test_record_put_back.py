@@ -73,6 +73,7 @@ async def test_what_runs_is_kept_when_the_store_is_put_back(tmp_path: Path, to: 
                 assert not any(reports.undone.get(run) for run in running), "a running job was undone"
                 assert {run: namespaces.picture(run) for run in running if namespaces} == pictures
                 assert record.epoch > epoch, "the epoch was not raised"
+                print(f"{to}: {len(running)} running jobs kept, none undone; epoch {epoch} -> {record.epoch}")
                 assert all(scheduler.runs[run].stage is Stage.ATTACHED for run in running)
 
                 scheduler.end_all()

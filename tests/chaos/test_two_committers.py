@@ -62,6 +62,7 @@ async def test_two_that_never_doubt_their_lease_hold_nothing_twice(tmp_path: Pat
                 refused = stack.logged("the record has another writer")
                 assert refused, "they never met"
                 assert record.violations == []
+                print(f"refused for another writer {len(refused)} times, held twice 0")
                 # One gives up; what both had begun is brought to its end by the other.
                 await asyncio.to_thread(stack.part("jobs-2").kill)
                 await scheduler.wait_finished(90)
