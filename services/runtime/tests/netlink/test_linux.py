@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from pyroute2.netlink import NLM_F_DUMP_INTR
@@ -38,6 +39,7 @@ from railweave.runtime.netlink import (
     settle_all,
 )
 from railweave.runtime.netlink import channel as channel_module
+from railweave.runtime.netlink.netns import own_netns
 
 pytestmark = pytest.mark.kernel
 _numbers = itertools.count()
@@ -76,9 +78,25 @@ def test_another_namespace_at_the_same_path_is_refused(make):
     name = ref.path.rsplit("/", 1)[1]
     kernel.delete_netns(name)
     other = kernel.create_netns(name)
-    assert other.inode != ref.inode
+    assert not other.is_same(ref)
     with pytest.raises(NetnsGone, match="another one"):
         kernel.open(ref)
+
+
+def test_cookie_is_the_same_however_a_namespace_is_found_and_never_used_again(make):
+    refs = [make() for _ in range(3)]
+    assert 0 not in {ref.cookie for ref in refs}
+    for ref in refs:
+        with kernel.open(ref) as inside:
+            assert inside.ref == kernel.find(ref.path) == ref
+    seen = {ref.cookie for ref in refs}
+    for ref in refs:
+        kernel.delete_netns(ref.path.rsplit("/", 1)[1])
+    assert not seen & {make().cookie for _ in range(3)}
+    with pytest.raises(NetnsGone, match="another one"):
+        kernel.find(replace(make(), cookie=max(seen)))
+    with kernel.open("/proc/self/ns/net") as own:
+        assert own.ref == own_netns()
 
 
 def test_namespace_of_another_kind_and_regular_files_count_as_gone(make, tmp_path):

@@ -30,6 +30,7 @@ __all__ = ["Killed", "MemoryKernel"]
 
 _DIRECTORY = "/run/netns/"
 _DEVICE_NUMBER = 4
+_FIRST_INODE = 4026532000
 
 
 class Killed(BaseException):
@@ -47,7 +48,7 @@ class MemoryKernel:
     blocking = False
 
     def __init__(self, *, vfs_return: bool = False, home: str = "") -> None:
-        self._inodes = itertools.count(4026532000)
+        self._cookies = itertools.count(1)
         self._macs = itertools.count(1)
         self._by_path: dict[str, Netns] = {}
         self._by_inode: dict[int, Netns] = {}
@@ -98,14 +99,17 @@ class MemoryKernel:
 
     def netns_at(self, ref: NetnsRef) -> Netns | None:
         """The living namespace of that identity."""
-        return self._by_inode.get(ref.inode)
+        netns = self._by_inode.get(ref.inode)
+        return netns if netns is not None and netns.ref.is_same(ref) else None
 
     def create_netns(self, name: str) -> NetnsRef:
         """A namespace with loopback up: new, or the one of that name."""
         path = _DIRECTORY + check_netns_name(name)
         found = self._by_path.get(path)
         if found is None:
-            ref = NetnsRef(path, _DEVICE_NUMBER, next(self._inodes))
+            # Linux too gives the lowest that is free, so that the next namespace has that of the last one that ended.
+            inode = next(inode for inode in itertools.count(_FIRST_INODE) if inode not in self._by_inode)
+            ref = NetnsRef(path, _DEVICE_NUMBER, inode, next(self._cookies))
             found = self._by_path[path] = self._by_inode[ref.inode] = Netns(ref)
             found.add_loopback()
         return found.ref
@@ -140,7 +144,7 @@ class MemoryKernel:
 
     def find(self, where: str | NetnsRef) -> NetnsRef:
         """Identity behind a path, or where a known namespace is now. Raises NetnsGone."""
-        netns = self._by_path.get(where) if isinstance(where, str) else self._by_inode.get(where.inode)
+        netns = self._by_path.get(where) if isinstance(where, str) else self.netns_at(where)
         if netns is None:
             path = where if isinstance(where, str) else where.path
             raise NetnsGone(f"network namespace at {path}", errno.ENOENT)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Self
 
@@ -130,7 +130,7 @@ class Step:
         """For the journal."""
         netns = None
         if self.netns is not None:
-            netns = {"path": self.netns.path, "dev": self.netns.dev, "inode": self.netns.inode}
+            netns = asdict(self.netns)
         return {
             "phase": str(self.phase),
             "kind": str(self.kind),

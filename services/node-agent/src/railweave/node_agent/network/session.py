@@ -88,7 +88,7 @@ class Session:
         self._stack.close()
 
     def _open(self, where: str | NetnsRef) -> Namespace:
-        key = where if isinstance(where, str) else (where.dev, where.inode)
+        key = where if isinstance(where, str) else (where.dev, where.inode, where.cookie)
         if key not in self._opened:
             self._opened[key] = self._stack.enter_context(self.kernel.open(where))
         return self._opened[key]

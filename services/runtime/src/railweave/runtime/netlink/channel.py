@@ -19,6 +19,7 @@ from pyroute2.netlink.rtnl.iprsocket import IPRSocket
 
 from railweave.runtime.netlink.encode import Request, describe
 from railweave.runtime.netlink.errors import DumpInterrupted, KernelError, KernelSilent, kernel_error
+from railweave.runtime.netlink.netns import cookie_of
 
 __all__ = ["Channel"]
 
@@ -42,9 +43,14 @@ class Channel:
             # pyroute2 makes the socket when it is first used: here, by the thread that is inside the namespace.
             timeout = struct.pack("@ll", _ANSWER_SECONDS, 0)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+            self.netns_cookie = cookie_of(self._socket.socket)
+            """Which namespace it is in, as long as the machine runs; 0 where the kernel does not say."""
         except OSError as error:
             self._socket.close()
             raise kernel_error(error.errno or 0, "open a netlink socket") from error
+        except KernelError:
+            self._socket.close()
+            raise
 
     def close(self) -> None:
         """Closes the socket, and with it this hold on the namespace."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Self
 
 from railweave.runtime.netlink import decode, encode, netns
@@ -32,11 +33,17 @@ class LinuxNamespace:
     """An open namespace. Use it in a `with` block; not by two threads at once."""
 
     def __init__(self, where: str | NetnsRef) -> None:
-        self._descriptor, self._ref = netns.open_descriptor(where)
+        self._descriptor, found = netns.open_descriptor(where)
         try:
             self._channel = netns.run_inside(self._descriptor, Channel)
         except BaseException:
             os.close(self._descriptor)
+            raise
+        try:
+            self._ref = replace(found, cookie=self._channel.netns_cookie)
+            netns.check_same(self._ref, where)
+        except BaseException:
+            self.close()
             raise
 
     @property
@@ -91,8 +98,9 @@ class LinuxNamespace:
 
             def netns_fd(ref: NetnsRef) -> int:
                 if ref not in opened:
-                    opened[ref], _ = netns.open_descriptor(ref)
+                    opened[ref], found = netns.open_descriptor(ref)
                     stack.callback(os.close, opened[ref])
+                    netns.verify(opened[ref], found, ref)
                 return opened[ref]
 
             requests: list[encode.Request] = []

@@ -67,14 +67,19 @@ def family_of(text: str) -> Literal[4, 6]:
 @dataclass(frozen=True, slots=True)
 class NetnsRef:
     """Which network namespace: where it was found, and its identity. The path alone is never enough: it may by now
-    lead to another one (kubernetes#100648)."""
+    lead to another one (kubernetes#100648). Nor is the inode: the kernel gives the next namespace that of the last one
+    that died. The cookie it gives once until it boots."""
 
     path: str
     dev: int
     inode: int
+    cookie: int = 0
+    """0: not known (before Linux 5.14, or not asked for)."""
 
     def is_same(self, other: NetnsRef) -> bool:
         """Whether both are one namespace, however they were found."""
+        if self.cookie and other.cookie and self.cookie != other.cookie:
+            return False
         return (self.dev, self.inode) == (other.dev, other.inode)
 
 

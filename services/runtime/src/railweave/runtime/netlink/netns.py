@@ -1,9 +1,10 @@
 """Network namespaces: making, finding, opening and entering them.
 
-Identity is (device, inode) of the namespace file. A path or pid leads to a namespace; which one is asked of the kernel
-after opening, and compared. A path that is no namespace (a left-over regular file on /run/netns, sriov-cni PR#447)
-counts as gone. Namespaces are entered only in threads made for it, which end there: a pooled thread that failed to come
-back would carry out somebody else's work in the wrong namespace.
+Identity is (device, inode) of the namespace file and the namespace's cookie, since inodes are used again at once. A
+path or pid leads to a namespace; which one is asked of the kernel after opening, and compared. A path that is no
+namespace (a left-over regular file on /run/netns, sriov-cni PR#447) counts as gone. Namespaces are entered only in
+threads made for it, which end there: a pooled thread that failed to come back would carry out somebody else's work in
+the wrong namespace.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import ctypes
 import errno
 import fcntl
 import os
+import socket
+import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +28,8 @@ from railweave.runtime.netlink.names import check_netns_name
 
 __all__ = [
     "NETNS_DIRECTORY",
+    "check_same",
+    "cookie_of",
     "create",
     "delete",
     "find",
@@ -32,6 +38,7 @@ __all__ = [
     "own_netns",
     "path_of",
     "run_inside",
+    "verify",
 ]
 
 NETNS_DIRECTORY = Path("/run/netns")
@@ -42,6 +49,7 @@ _CLONE_NEWNET = 0x40000000
 _NS_GET_NSTYPE = 0xB703
 _MS_BIND, _MS_REC, _MS_SHARED = 4096, 16384, 1 << 20
 _MNT_DETACH = 2
+_SO_NETNS_COOKIE = 71
 
 T = TypeVar("T")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -61,10 +69,33 @@ def _identity(descriptor: int, path: str, expected: str | NetnsRef) -> NetnsRef:
         raise NetnsGone(f"network namespace at {path}", detail="it is a namespace of another kind")
     status = os.fstat(descriptor)
     found = NetnsRef(path, status.st_dev, status.st_ino)
-    if isinstance(expected, NetnsRef) and not found.is_same(expected):
-        detail = f"another one is there now (inode {found.inode}, not {expected.inode})"
-        raise NetnsGone(f"network namespace at {path}", detail=detail)
+    check_same(found, expected)
     return found
+
+
+def check_same(found: NetnsRef, expected: str | NetnsRef) -> None:
+    """Raises NetnsGone where a reference leads to another namespace than its own."""
+    if isinstance(expected, str) or found.is_same(expected):
+        return
+    differs = f"inode {found.inode}, not {expected.inode}"
+    if found.inode == expected.inode:
+        differs = f"the same inode again, but cookie {found.cookie}, not {expected.cookie}"
+    raise NetnsGone(f"network namespace at {found.path}", detail=f"another one is there now ({differs})")
+
+
+def cookie_of(open_socket: socket.socket) -> int:
+    """The cookie of the namespace that a socket is in; 0 where the kernel has none to tell (before 5.14)."""
+    try:
+        return int.from_bytes(open_socket.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            raise kernel_error(error.errno or 0, "ask for the cookie of a network namespace") from error
+        return 0
+
+
+def _own_cookie() -> int:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as inside:
+        return cookie_of(inside)
 
 
 def path_of(name: str) -> str:
@@ -73,7 +104,8 @@ def path_of(name: str) -> str:
 
 
 def open_descriptor(where: str | NetnsRef) -> tuple[int, NetnsRef]:
-    """An open descriptor of the namespace, and its identity. The caller closes it.
+    """An open descriptor of the namespace, and its identity but for the cookie, which takes a thread of its own to ask
+    for: `verify` does, or a socket that is made in there anyway. The caller closes it.
 
     Raises:
         NetnsGone: nothing is there, it is no network namespace, or (for a reference) another one.
@@ -91,11 +123,18 @@ def open_descriptor(where: str | NetnsRef) -> tuple[int, NetnsRef]:
     return descriptor, found
 
 
+def verify(descriptor: int, found: NetnsRef, expected: str | NetnsRef) -> NetnsRef:
+    """The identity with its cookie. Raises NetnsGone where it is not the expected one."""
+    whole = replace(found, cookie=run_inside(descriptor, _own_cookie))
+    check_same(whole, expected)
+    return whole
+
+
 def own_netns() -> NetnsRef:
     """The namespace of the calling thread."""
     descriptor, found = open_descriptor(_OWN_NETNS)
     os.close(descriptor)
-    return NetnsRef("/proc/self/ns/net", found.dev, found.inode)
+    return NetnsRef("/proc/self/ns/net", found.dev, found.inode, _own_cookie())
 
 
 def find(where: str | NetnsRef) -> NetnsRef:
@@ -106,16 +145,22 @@ def find(where: str | NetnsRef) -> NetnsRef:
         NetnsGone: it is nowhere to be found (which is not proof that it is dead: a descriptor can hold it).
     """
     try:
-        descriptor, found = open_descriptor(where)
+        return _whole(where)
     except NetnsGone:
         if isinstance(where, str):
             raise
         elsewhere = _search(where)
         if elsewhere is None:
             raise
-        return elsewhere
-    os.close(descriptor)
-    return found
+        return _whole(replace(where, path=elsewhere.path))
+
+
+def _whole(where: str | NetnsRef) -> NetnsRef:
+    descriptor, found = open_descriptor(where)
+    try:
+        return verify(descriptor, found, where)
+    finally:
+        os.close(descriptor)
 
 
 def _search(wanted: NetnsRef) -> NetnsRef | None:
