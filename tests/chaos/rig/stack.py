@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from railweave.contracts.wire import StoredMessage
 from railweave.runtime.bus import Bus
 from railweave.runtime.connection import BusSettings
 from railweave.runtime.local_servers import LocalNatsServer, LocalValkeyServer
+from railweave.runtime.netlink import LinuxKernel
 from railweave.runtime.spawn import port_to_try
 from railweave.runtime.streams import LEASES
 
@@ -39,7 +41,8 @@ QUICK: Mapping[str, dict[str, Any]] = {
 }  # fmt: skip
 """Waits shortened, so that a short run goes through them."""
 
-RUN_PREFIX = "rwc"
+RUN_PREFIX = "rwchaos"
+"""Of the names of namespaces; the process' id follows, since the machine may run two chaos tests at once."""
 
 
 class ChaosStack:
@@ -48,7 +51,7 @@ class ChaosStack:
     Args:
         directory: state, logs and datasets.
         shape: the cluster.
-        run: short name; namespaces begin with it.
+        run: short name; namespaces begin with it. Without one it is made of this process' id.
         agents: processes of agents, among which the nodes are dealt.
         programs: instead of the usual hosting program, by service: a file beside this one.
         settings: by section, laid over.
@@ -59,14 +62,14 @@ class ChaosStack:
         directory: Path,
         shape: Shape,
         *,
-        run: str = RUN_PREFIX,
+        run: str | None = None,
         agents: int = 2,
         programs: Mapping[str, str] | None = None,
         settings: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
         self.directory = directory
         self.shape = shape
-        self.run = run
+        self.run = run = run or f"{RUN_PREFIX}{os.getpid()}"
         for name in ("log", "datasets", "nodes"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         extra = {section: dict(values) for section, values in QUICK.items()}
@@ -120,7 +123,7 @@ class ChaosStack:
         assert self.design.fabric_text is not None
         (self.directory / "fabric.yaml").write_text(self.design.fabric_text)
         if not self.shape.simulated:
-            await asyncio.to_thread(namespaces.remove_all, self.run)
+            await asyncio.to_thread(_remove_leftovers, self.run)
             names = [self.design.node_netns(name) for name in self.shape.node_names]
             await asyncio.to_thread(namespaces.make_nodes, names)
 
@@ -192,3 +195,12 @@ class ChaosStack:
                 text = service.log_path.read_text(errors="replace")
                 lines += [f"{service.name}: {line}" for line in text.splitlines() if words in line]
         return lines
+
+
+def _remove_leftovers(run: str) -> None:
+    """Take away what is left of earlier stacks of that name, and of those whose test was killed."""
+    namespaces.remove_all(run)
+    for name in LinuxKernel().netns_names():
+        owner = name.partition("-")[0].removeprefix(RUN_PREFIX)
+        if name.startswith(RUN_PREFIX) and owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            namespaces.remove_all(f"{RUN_PREFIX}{owner}")
