@@ -182,8 +182,8 @@ def main() -> int:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--nodes", type=int, default=1000)
     arguments.add_argument("--gangs", type=int, nargs="+", default=[64, 500])
-    arguments.add_argument("--seconds", type=float, default=90.0, help="how long small jobs come")
-    arguments.add_argument("--load", type=float, default=1.1, help="nodes that small jobs want, of those there are")
+    arguments.add_argument("--seconds", type=float, default=150.0, help="how long small jobs come")
+    arguments.add_argument("--load", type=float, default=1.0, help="nodes that small jobs want, of those there are")
     given = arguments.parse_args()
     with asyncio.Runner(loop_factory=loop_factory(Settings())) as runner:
         rows = runner.run(measure(given.nodes, given.gangs, given.seconds, given.load))
