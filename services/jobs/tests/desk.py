@@ -13,7 +13,7 @@ stale unless the test makes it so. What it would publish, ack and refuse is kept
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -120,6 +120,9 @@ class Desk:
         self.builder = self.builder or small_cluster(self.nodes)
         if not self.is_cold:
             self._store(Store((make(Epoch, epoch=1, cause="bootstrap", text="of a test"),), atomic=False))
+            # Raised just now, it would have every committer wait for the nodes first.
+            ((subject, first),) = self.record.items()
+            self.record[subject] = replace(first, stored_at=first.stored_at - timedelta(hours=1))
             self.stores.clear()
         self.activate()
 
@@ -143,6 +146,7 @@ class Desk:
             [(item.event, item.sequence, item.stored_at) for item in self._recorded(Head)],
             [(item.event, item.sequence) for item in self._recorded(Placement)],
             epoch=max((item.event.epoch for item in self._recorded(Epoch)), default=0),
+            epoch_at=max((item.stored_at for item in self._recorded(Epoch)), default=None),
             last_sequence=self.last_sequence,
             now=self.now,
             is_suspect=is_suspect,

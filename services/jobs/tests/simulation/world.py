@@ -328,21 +328,26 @@ class World:
             (item.event, item.sequence, item.stored_at) for item in self.record.values() if isinstance(item.event, Head)
         ]
         placements = [(item.event, item.sequence) for item in self.record.values() if isinstance(item.event, Placement)]
-        epochs = [item.event.epoch for item in self.record.values() if isinstance(item.event, Epoch)]
+        epochs = [(item.event.epoch, item.stored_at) for item in self.record.values() if isinstance(item.event, Epoch)]
+        epoch, epoch_at = max(epochs, default=(0, None))
         effects = committer.start(
             heads,
             placements,
-            epoch=max(epochs, default=0),
+            epoch=epoch,
+            epoch_at=epoch_at,
             last_sequence=self.last_sequence,
             now=self.now,
             is_suspect=is_suspect,
         )
         self.committer = committer
         self._carry_out(committer, effects, self.last_sequence)
-        # Whatever is not acked comes again, in any order over jobs; the latest reports are read again.
+        # Whatever is not acked comes again, in any order over jobs; the latest reports are read first, and come again.
         self.job_queue = list(self.unacked.values())
         self.proposals.clear()
         self.report_queue += list(self.reports.values())
+        for report in list(self.reports.values()):
+            if self.committer is committer:
+                self.tell(report)
         return committer
 
     def tell(self, happened: Input) -> None:
@@ -531,7 +536,11 @@ class World:
         old, base = self.committer, self.last_sequence
         if self.rng.random() < 0.5:
             self.activate()
+            after_start = self.last_sequence
             self._carry_out(old, old.handle(Tick(), self.now), base)
+            if self.last_sequence != after_start:
+                # The new one had nothing to store: the old one was first, and what the new one folded is void.
+                self.activate()
             return
         new_base = self.last_sequence
         new = self.activate()

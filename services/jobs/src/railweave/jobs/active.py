@@ -74,6 +74,8 @@ class RecordRead:
     heads: Sequence[tuple[Head, StoredMessage]]
     placements: Sequence[tuple[Placement, int]]
     epoch: int
+    epoch_at: datetime | None
+    """When it was raised, by the stream."""
     last_sequence: int
 
 
@@ -217,6 +219,7 @@ class ActiveCommitter:
             [(head, message.sequence, message.stored_at) for head, message in record.heads],
             record.placements,
             epoch=record.epoch,
+            epoch_at=record.epoch_at,
             last_sequence=record.last_sequence,
             now=self._clock.now(),
             is_suspect=self._is_suspect,
@@ -353,7 +356,7 @@ async def read_record(bus: Bus) -> RecordRead:
         await follower.wait_applied(last)
     heads: dict[JobKey, tuple[Head, StoredMessage]] = {}
     placements: dict[str, tuple[Placement, int]] = {}
-    epoch = 0
+    epoch, epoch_at = 0, None
     for message in found:
         if message.sequence > last:
             continue
@@ -369,11 +372,11 @@ async def read_record(bus: Bus) -> RecordRead:
                 heads[event.key] = (event, message)
             case Placement():
                 placements[message.subject] = (event, message.sequence)
-            case Epoch():
-                epoch = max(epoch, event.epoch)
+            case Epoch() if event.epoch > epoch:
+                epoch, epoch_at = event.epoch, message.stored_at
             case _:
                 pass
-    return RecordRead(list(heads.values()), list(placements.values()), epoch, last)
+    return RecordRead(list(heads.values()), list(placements.values()), epoch, epoch_at, last)
 
 
 async def read_reports(bus: Bus) -> list[Report]:

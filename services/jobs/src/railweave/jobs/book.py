@@ -109,6 +109,8 @@ class Book:
     """Runs whose predecessor under the same name has just ended."""
     settling_until: datetime | None = None
     """While set, nothing new is placed: the record may lack what nodes hold (recovery.settle)."""
+    judge_from: datetime = _LONG_AGO
+    """No deadline passes before: who has just become active, or had to settle, may not have heard of everything."""
     deferred: list[Report] = field(default_factory=list)
     """Reports that count only after settling."""
     deferred_ends: list[tuple[JobEnded, int, datetime]] = field(default_factory=list)
@@ -230,6 +232,10 @@ class Book:
         """Emit the head alone."""
         job.stored = True
         return self.store(self.head_of(job), ttl_s=ttl_s)
+
+    def is_orphaned(self, job: Job) -> bool:
+        """Whether nodes hold this run though the record does not say so, and it is not judged yet."""
+        return any(run == job.run for run, _ in self.orphans)
 
     def start_asking(self, job: Job) -> None:
         """A round of the job is being answered."""

@@ -79,15 +79,18 @@ class Committer:
         epoch: int,
         last_sequence: int,
         now: datetime,
+        epoch_at: datetime | None = None,
         is_suspect: bool = False,
     ) -> list[Effect]:
         """Fold the record and take up what was left.
 
         `is_suspect`: the record was seen to be lost or put back; wait for the nodes' journals before placing anything.
-        `epoch` 0: there is no epoch record; this is a cold start, and one is stored before anything else.
+        `epoch` 0: there is no epoch record; this is a cold start, and one is stored before anything else. `epoch_at`:
+        when the epoch was raised; who was active then may have been waiting for the journals still.
         """
         book = self.book
         book.now, book.epoch, book.last_sequence = now, epoch, last_sequence
+        book.judge_from = now + recovery.hearing_time(book)
         if epoch == 0:
             seen = max(
                 (node.hardware.fence_seen.epoch for node in book.state.nodes.values() if node.hardware), default=0
@@ -97,6 +100,8 @@ class Committer:
             recovery.settle(book)
         elif is_suspect:
             recovery.settle(book)
+        elif epoch_at is not None:
+            recovery.settle(book, since=epoch_at)
         known = list(heads)
         recovery.fold(book, [head for head, _, _ in known], placements)
         for node in list(book.state.nodes.values()):

@@ -335,7 +335,7 @@ def take_time(book: Book) -> None:
 
 
 def _check_deadline(book: Book, job: Job, since: JobState, wanted: ReportState) -> None:
-    if job.spec is None or job.is_adopted:
+    if job.spec is None or job.is_adopted or book.settling_until is not None or book.now < book.judge_from:
         return
     limit = job.spec.prepare_deadline_s if wanted is ReportState.PREPARED else job.spec.attach_deadline_s
     began = job.times.get(since, book.now)

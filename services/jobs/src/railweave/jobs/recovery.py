@@ -7,7 +7,7 @@ snapshots are: what runs is kept, what nobody lists is undone, and a raised epoc
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from railweave.contracts.inventory import NodeHardware, Report
 from railweave.contracts.job import LiveRun, SchedulerSnapshot
@@ -152,9 +152,19 @@ def raise_above(book: Book, seen: Fence, node: NodeName) -> None:
     settle(book)
 
 
-def settle(book: Book) -> None:
-    """The record may lack what nodes hold: place nothing new until their journals have had time to speak."""
-    book.settling_until = book.now + seconds(book.config.orphan_grace_s + 1.0)
+def hearing_time(book: Book) -> timedelta:
+    """How long nodes have to say what they hold."""
+    return seconds(book.config.orphan_grace_s + 1.0)
+
+
+def settle(book: Book, since: datetime | None = None) -> None:
+    """The record may lack what nodes hold: place nothing new until their journals have had time to speak.
+
+    `since` an earlier moment, it may be over already.
+    """
+    until = (since or book.now) + hearing_time(book)
+    if until > book.now:
+        book.settling_until = until
 
 
 def end_settling(book: Book) -> None:
@@ -168,6 +178,7 @@ def end_settling(book: Book) -> None:
     if book.orphans and book.now < book.settling_until + seconds(book.config.orphan_grace_s * _SETTLING_GRACES):
         return
     book.settling_until = None
+    book.judge_from = book.now + hearing_time(book)
     reports, book.deferred = book.deferred, []
     for report in reports:
         take_report(book, report)

@@ -28,11 +28,14 @@ _MOST_BYTES = 1_000_000
 
 
 def ask(book: Book, job: Job) -> None:
-    """Start the next round; while the book settles, later."""
+    """Start the next round; while the book settles, or the job may turn out to run already, later."""
     spec = book.spec_of(job)
     if book.settling_until is not None:
         book.stop_asking(job)
         job.retry_at = book.settling_until
+        return
+    if book.is_orphaned(job):
+        _wait_for_judgement(book, job)
         return
     job.round += 1
     book.start_asking(job)
@@ -53,6 +56,12 @@ def ask(book: Book, job: Job) -> None:
         ),
         after_store=False,
     )
+
+
+def _wait_for_judgement(book: Book, job: Job) -> None:
+    """Nodes say that they hold this very run. It is about to be adopted; placed anew it would be there twice."""
+    book.stop_asking(job)
+    job.retry_at = book.now + seconds(book.config.orphan_grace_s)
 
 
 def ask_when_there_is_room(book: Book, job: Job) -> None:
@@ -116,6 +125,9 @@ def take_proposal(book: Book, proposal: Proposal) -> None:
 
 
 def _commit(book: Book, job: Job) -> None:
+    if book.is_orphaned(job):
+        _wait_for_judgement(book, job)
+        return
     spec = book.spec_of(job)
     book.counts.complete_rounds += 1
     commit = book.next_commit()
