@@ -101,3 +101,26 @@ def test_a_part_of_the_answers_is_not_an_answer() -> None:
         desk.tell(proposal)
     desk.wait(11)
     assert "no proposal of nic within" in desk.told(JobPending)[0].reasons[0].text
+
+
+def test_a_deadline_passed_before_the_new_committer_had_heard_that_it_was_met() -> None:
+    desk = Desk(config=CommitterConfig(orphan_grace_s=2.0))
+    desk.prepare(workers=2, gpus=1, attach_deadline_s=20)
+    desk.start()
+    desk.wait(19)
+    desk.activate(reports=False)
+    desk.wait(2.5)
+    assert desk.state_of() is JobState.STARTED
+    desk.report("j", ReportState.ATTACHED)
+    desk.wait(30)
+    assert desk.state_of() is JobState.ATTACHED
+
+
+def test_a_deadline_that_nobody_met_passes_under_a_new_committer_too() -> None:
+    desk = Desk(config=CommitterConfig(orphan_grace_s=2.0))
+    desk.prepare(workers=2, gpus=1, attach_deadline_s=20)
+    desk.start()
+    desk.wait(19)
+    desk.activate()
+    desk.wait(4)
+    assert desk.state_of() is JobState.RELEASING

@@ -311,3 +311,35 @@ def test_an_end_said_again_was_answered_with_released_while_nodes_still_held_the
     desk.report("j", ReportState.UNDONE)
     assert desk.state_of() is JobState.RELEASED
     assert len(desk.told(JobReleased)) == 1
+
+
+def test_a_running_job_was_placed_a_second_time_while_its_journals_were_to_be_judged() -> None:
+    desk = Desk(config=CONFIG)
+    desk.attach(workers=2, gpus=1, network={})
+    held = journals(desk)
+    desk.lose_record()
+    desk.reports.clear()
+    desk.activate()
+    desk.wait(2.5)  # the one who saw the loss would wait on, for the sake of what comes now
+    speak(desk, held)
+    desk.activate()
+    speak(desk, held)
+    desk.submit(workers=2, gpus=1, network={})
+    assert desk.asks == []
+    desk.wait(5)
+    assert desk.nodes_of() == ("n0", "n1")
+    assert desk.book.counts.adopted == 2
+
+
+def test_who_takes_over_while_the_other_waits_for_the_journals_waits_too() -> None:
+    desk = Desk(config=CONFIG)
+    desk.attach(workers=2, gpus=1, network={})
+    held = journals(desk)
+    lost(desk)
+    desk.wait(0.5)
+    desk.activate()
+    desk.submit("other", workers=4, gpus=1)
+    assert desk.asks == []
+    speak(desk, held)
+    desk.wait(10)
+    assert desk.nodes_of() == ("n0", "n1")
