@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from railweave.contracts.inventory import ReportState
 from railweave.contracts.placement import JobState
 from railweave.jobs.model import CommitterConfig
-from railweave_testing.clusters import ClusterBuilder
 
 KEEP_S = 10.0
 
@@ -98,71 +97,3 @@ def test_a_large_gang_is_placed_among_small_jobs(gang: int, nodes: int) -> None:
             assert len(crowd.desk.nodes_of("gang")) == gang
             return
     raise AssertionError("the gang was starved")
-
-
-def full_with_a_gang_waiting(gang: int) -> Desk:
-    """Six nodes in use, a gang that nodes are about to be kept for, and a small job asked for before they are."""
-    desk = Desk(
-        builder=small_cluster(6),
-        config=CommitterConfig(retry_pending_s=10_000.0, keep_nodes_after_s=KEEP_S, ask_timeout_s=10_000.0),
-    )
-    for index in range(6):
-        desk.place(f"holds{index}", nodes=[f"n{index}"], workers=1, gpus=2)
-    desk.submit("gang", workers=gang, gpus=2)
-    desk.refuse("gang")
-    desk.submit("flying", workers=1, gpus=2)
-    desk.wait(KEEP_S + 1)
-    return desk
-
-
-def kept(desk: Desk) -> set[str]:
-    return set(desk.book.kept.nodes)
-
-
-def undo(desk: Desk, index: int) -> None:
-    desk.end(f"holds{index}")
-    desk.report(f"holds{index}", ReportState.UNDONE)
-
-
-def test_nodes_being_drained_were_given_up_for_one_that_was_promised_to_another() -> None:
-    desk = full_with_a_gang_waiting(3)
-    assert kept(desk) == {"n0", "n1", "n2"}
-    undo(desk, 5)
-    desk.wait(1.5)
-    assert kept(desk) == {"n0", "n1", "n2", "n5"}
-    desk.propose("flying", nodes=["n5"])
-    desk.wait(1.5)
-    assert kept(desk) == {"n0", "n1", "n2"}
-
-
-def test_a_node_that_became_free_and_stays_so_is_kept_for_one_that_is_not_drained() -> None:
-    desk = full_with_a_gang_waiting(3)
-    for index in (0, 1, 5):
-        undo(desk, index)
-        desk.wait(2.5)
-    desk.propose("gang")
-    assert desk.nodes_of("gang") == ("n0", "n1", "n5")
-
-
-def test_no_more_nodes_are_kept_beside_than_a_gang_still_lacks() -> None:
-    desk = full_with_a_gang_waiting(2)
-    for index in (3, 4, 5):
-        undo(desk, index)
-    desk.asks.clear()
-    desk.wait(1.2)
-    assert len(kept(desk)) <= 4
-    desk.wait(1.2)
-    assert kept(desk) == {"n3", "n4"}
-
-
-def test_a_gang_that_must_be_on_one_leaf_gets_nodes_of_one_leaf_kept() -> None:
-    builder = ClusterBuilder()
-    for index in range(6):
-        builder.node(f"n{index}", gpus=2, rails=2, vfs=3, leaf=f"leaf-{index % 2}")
-    desk = Desk(builder=builder, config=CommitterConfig(keep_nodes_after_s=1.0, retry_pending_s=10_000.0))
-    for index in (0, 3, 5):
-        desk.place(f"holds{index}", nodes=[f"n{index}"], workers=1, gpus=2)
-    desk.submit("gang", workers=3, gpus=2, topology={"required": "leaf"})
-    desk.refuse("gang")
-    desk.wait(3)
-    assert kept(desk) == {"n0", "n2", "n4"}

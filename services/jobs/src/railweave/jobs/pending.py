@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
-from typing import NamedTuple
 
 from railweave.contracts.desired import NodeMode
 from railweave.contracts.job import JobSpec
@@ -20,7 +19,7 @@ from railweave.contracts.types import NodeName
 from railweave.jobs.book import PROPOSED, Book, Kept, Kind, Refusal
 from railweave.jobs.model import Job, Wants, seconds
 from railweave.jobs.room import Room, demand_of
-from railweave.runtime.cluster import WHOLE_GPU_MILLI, NodeState
+from railweave.runtime.cluster import NodeState
 
 _PATIENT_REFUSALS = 2
 _LONGEST_REST_S = 1.0
@@ -175,60 +174,27 @@ def gang_to_keep_for(book: Book) -> Job | None:
     return min(candidates, key=Job.queue_order, default=None)
 
 
-def kept_nodes(book: Book, job: Job, before: frozenset[NodeName] = frozenset()) -> frozenset[NodeName]:
-    """The nodes to keep for a waiting gang, all of one domain where it needs that.
+def kept_nodes(book: Book, job: Job) -> frozenset[NodeName]:
+    """The nodes to keep for a waiting gang: those that will be empty first, all of one domain where it needs that.
 
-    As many as it wants, and beside them others that have room for it now, as many as it still lacks. A node that merely
-    looks free may have been proposed to a job that was asked for before it was kept; so one that is being drained is
-    given up only for one that was kept (`before`) and has room since.
+    Chosen by what is held now, with the name as tie-break: the same nodes are chosen again until they are free, since
+    nothing new goes there.
     """
     spec = book.spec_of(job)
-    domains: dict[tuple[str, ...], list[_Keepable]] = {}
+    domains: dict[tuple[str, ...], list[tuple[int, int, NodeName]]] = {}
     for node in book.state.nodes.values():
         if could_ever_hold(node, spec):
+            use = book.ledger.use_of(node.name)
             domain = _domain_of(node, spec.nodes.topology.required)
-            domains.setdefault(domain, []).append(_keepable(book, job, node, is_kept=node.name in before))
-    best: tuple[tuple[int, ...], list[_Keepable], list[_Keepable]] | None = None
+            domains.setdefault(domain, []).append((use.gpu_milli, use.holds, node.name))
+    best: tuple[tuple[int, int, int], list[tuple[int, int, NodeName]]] | None = None
     for nodes in domains.values():
-        nodes.sort()
-        first, others = nodes[: spec.slot_count], nodes[spec.slot_count :]
+        first = sorted(nodes)[: spec.slot_count]
         # A domain with too few nodes is the choice only where all have too few.
-        rank = (
-            spec.slot_count - len(first),
-            -sum(node.is_kept for node in first),
-            sum(node.gpu_milli for node in first),
-            sum(node.holds for node in first),
-        )
-        if best is None or (rank, first) < best[:2]:
-            best = (rank, first, others)
-    if best is None:
-        return frozenset()
-    _, first, others = best
-    lacking = sum(not (node.is_kept and node.has_room) for node in first)
-    spare = [node for node in others if node.has_room][:lacking]
-    return frozenset(node.name for node in (*first, *spare))
-
-
-class _Keepable(NamedTuple):
-    """A node that may be kept. The order is that of choosing."""
-
-    order: int
-    gpu_milli: int
-    holds: int
-    name: NodeName
-    is_kept: bool
-    has_room: bool
-
-
-def _keepable(book: Book, job: Job, node: NodeState, *, is_kept: bool) -> _Keepable:
-    use = book.ledger.use_of(node.name)
-    demand = wants_of(book, job).demand
-    gpus = len(node.hardware.gpus) if node.hardware is not None else 0
-    has_room = gpus * WHOLE_GPU_MILLI - use.gpu_milli >= demand.slots[0][0] and not use.is_exclusive
-    has_room = has_room and not (demand.wants_empty_nodes and use.holds)
-    # Kept and free: nothing new goes there. Then those that drain, then whatever is least in use.
-    order = (0 if has_room else 1) if is_kept else 2
-    return _Keepable(order, use.gpu_milli, use.holds, node.name, is_kept, has_room)
+        busy = (spec.slot_count - len(first), sum(item[0] for item in first), sum(item[1] for item in first))
+        if best is None or (busy, first) < best:
+            best = (busy, first)
+    return frozenset(name for _, _, name in best[1]) if best is not None else frozenset()
 
 
 def _domain_of(node: NodeState, required: str) -> tuple[str, ...]:
@@ -259,8 +225,7 @@ def kept_now(book: Book) -> Kept:
     still = kept is not None and (kept.gang is None or book.jobs.get(kept.gang.key) is kept.gang)
     if kept is None or not still or book.now >= kept.until or (kept.gang and kept.gang.state is not JobState.PENDING):
         gang = gang_to_keep_for(book)
-        before = kept.nodes if kept is not None and kept.gang is gang else frozenset()
-        nodes = kept_nodes(book, gang, before) if gang is not None else frozenset()
+        nodes = kept_nodes(book, gang) if gang is not None else frozenset()
         if kept is not None and not kept.nodes <= nodes:
             book.free(PROPOSED)
         kept = book.kept = Kept(gang, nodes, tuple(sorted(nodes)), book.now + seconds(1.0))
