@@ -10,6 +10,7 @@ earlier do not starve it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 
 from railweave.contracts.desired import NodeMode
@@ -34,9 +35,21 @@ def to_ask(book: Book) -> list[Job]:
         return []
     kept_now(book)
     waiting = [job for job in book.jobs.values() if job.state is JobState.PENDING and not job.asking]
-    candidates = [job for job in waiting if job.key in book.backlog or _is_due(book, job) or _is_woken(book, job)]
+    candidates = [job for job in waiting if _has_turn(book, job) or _is_woken(book, job)]
     if not candidates:
         return []
+    if all(_has_turn(book, job) for job in candidates):
+        # Nothing to count: nodes are walked over only where somebody's turn depends on it.
+        chosen = sorted(candidates, key=Job.queue_order)[:room]
+    else:
+        chosen = _that_fit(book, candidates, room)
+    for job in chosen:
+        job.is_due_by_time = not _is_woken(book, job)
+    return chosen
+
+
+def _that_fit(book: Book, candidates: Sequence[Job], room: int) -> list[Job]:
+    """The first candidates that have their turn or could fit."""
     count = _Count(book)
     chosen: list[Job] = []
     by_kind: Counter[Kind] = Counter()
@@ -45,18 +58,21 @@ def to_ask(book: Book) -> list[Job]:
         if job.asking:
             count.set_aside(job)
             continue
-        is_woken = _is_woken(book, job)
-        if job.key not in book.backlog and not _is_due(book, job):
+        if not _has_turn(book, job):
             kind = _kind_of(book, job)
             if by_kind[kind] >= _most_of(book, kind) or not count.could_fit(job):
                 continue
             by_kind[kind] += 1
-        job.is_due_by_time = not is_woken
         count.set_aside(job)
         chosen.append(job)
         if len(chosen) == room:
             break
     return chosen
+
+
+def _has_turn(book: Book, job: Job) -> bool:
+    """Whether a job is asked for whatever is free: for the first time, or again after a time."""
+    return job.key in book.backlog or _is_due(book, job)
 
 
 def _most_of(book: Book, kind: Kind) -> int:
