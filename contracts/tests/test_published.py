@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -208,3 +210,15 @@ def test_check_fails_with_a_diff_where_a_file_differs_is_missing_or_stale(
 
 def test_the_same_models_give_the_same_bytes() -> None:
     assert generate.generated_files() == generate.generated_files()
+
+
+def test_a_field_is_described_by_the_docstring_below_it_under_its_name_on_the_wire() -> None:
+    defined = json.loads((SCHEMAS / "railweave.placement.v1.json").read_text())["$defs"]
+    assert defined["Rule"]["properties"]["from"]["description"] == "The VF's address as /32 or /128."
+
+
+def test_importing_the_contracts_reads_no_source() -> None:
+    """Docstrings of fields are for schemas; reading them took a third of every program's start."""
+    code = "import linecache, railweave.contracts.client, railweave.contracts.query; print(sorted(linecache.cache))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
