@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from railweave.cli.exits import CommandFailed, Exit
-from railweave.cli.session import Target
+from railweave.cli.target import Target
 from railweave.contracts import JobKey
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; its form is stable.", show_default=False)]

@@ -23,7 +23,8 @@ from rich.text import Text
 from railweave.cli import words
 from railweave.cli.exits import CommandFailed
 from railweave.cli.output import Column, table
-from railweave.cli.session import Session, Target, connected
+from railweave.cli.session import Session, connected
+from railweave.cli.target import Target
 from railweave.contracts.client import ClientError
 from railweave.contracts.desired import NodeMode
 from railweave.contracts.query import NODES_SUBJECT, NodesAnswer, NodesQuery

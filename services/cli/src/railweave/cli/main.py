@@ -3,20 +3,95 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from railweave.cli.commands import bench, cluster, demo, doctor, events, jobs, nodes, stack
 from railweave.cli.exits import CommandFailed
-from railweave.cli.output import print_error
-from railweave.cli.session import Target
-from railweave.runtime.logs import configure_logging
+from railweave.cli.later import Entry, group_of
+from railweave.cli.logs import keep_quiet
+from railweave.cli.target import Target
+
+_WORK = "Jobs"
+_CLUSTER = "Cluster"
+_LOOK = "Operations"
+_LOCAL = "Local stack"
+
+COMMANDS = (
+    Entry("submit", "jobs:submit", _WORK, "Submit a job: say on the bus that its scheduler has it."),
+    Entry("started", "jobs:started", _WORK, "Say that a job's workers exist, so that devices are moved into them."),
+    Entry(
+        "cancel",
+        "jobs:cancel",
+        _WORK,
+        "Cancel a job: say that it ended (cancelled), so that everything it holds is undone.",
+    ),
+    Entry(
+        "release",
+        "jobs:release",
+        _WORK,
+        "Release a job without its scheduler: says that it is lost, in its scheduler's place.",
+    ),
+    Entry("jobs", "jobs:jobs", _WORK, "List jobs, oldest first: where they run, or why they do not."),
+    Entry("job", "jobs:job", _WORK, "Show everything about one job: times, nodes, addresses, reports."),
+    Entry(
+        "why",
+        "jobs:why",
+        _WORK,
+        "Say why a job is where it is: what it wants, what stands in the way, what will change it.",
+    ),
+    Entry("watch", "events:watch", _WORK, "Watch what is said of jobs, as it is said. Ends with Ctrl-C."),
+    Entry(
+        "publish", "events:publish", _WORK, "Publish any event of a scheduler or platform, checked before it is sent."
+    ),
+    Entry("nodes", "nodes:nodes", _CLUSTER, "List nodes: what is free on them, and what is wrong with them."),
+    Entry("node", "nodes:app", _CLUSTER, "Look at a node (`node NAME`), or say what you want of it."),
+    Entry(
+        "fabric",
+        "cluster:fabric",
+        _CLUSTER,
+        "Show the fabric: leaves with their VLANs and subnets, and where nodes hang.",
+    ),
+    Entry(
+        "gpus",
+        "cluster:gpus",
+        _CLUSTER,
+        "List GPUs by node: free, shared, unhealthy, and of no use because their node is out.",
+    ),
+    Entry("datasets", "cluster:datasets", _CLUSTER, "List datasets: how large, on which nodes, in use by how many."),
+    Entry("tenants", "cluster:tenants", _CLUSTER, "List tenants: GPUs in use, guaranteed and at most."),
+    Entry(
+        "doctor",
+        "doctor:doctor",
+        _LOOK,
+        "Check NATS, streams, Redis, services, agents, clocks and this machine; say what to do about what is wrong.",
+    ),
+    Entry("deadletters", "events:deadletters", _LOOK, "What nobody could handle: list, show, replay."),
+    Entry(
+        "up",
+        "stack:up",
+        _LOCAL,
+        "Run everything on this machine: NATS, Valkey, all services and some nodes. Ends with Ctrl-C or `down`.",
+    ),
+    Entry(
+        "down",
+        "stack:down",
+        _LOCAL,
+        "End the local stack above the working directory, and take away what it made. The record stays.",
+    ),
+    Entry(
+        "demo",
+        "demo:demo",
+        _LOCAL,
+        "Show the main job from nothing: a cluster on this machine, three jobs, every claim checked, nothing left.",
+    ),
+    Entry("bench", "bench:app", _LOCAL, "Measure: replay the jobs of a real cluster."),
+)
 
 app = typer.Typer(
     name="railweave",
+    cls=group_of(COMMANDS),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -27,6 +102,8 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata
+
         try:
             print(f"railweave {metadata.version('railweave-cli')}")
         except metadata.PackageNotFoundError:
@@ -57,37 +134,8 @@ def _global(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    # Libraries warn about reconnects and the like; a command says what matters itself.
-    configure_logging(level="critical", log_format="console")
+    keep_quiet()
     ctx.obj = Target(nats, config)
-
-
-_WORK = "Jobs"
-_CLUSTER = "Cluster"
-_LOOK = "Operations"
-_LOCAL = "Local stack"
-
-app.command(rich_help_panel=_WORK)(jobs.submit)
-app.command(rich_help_panel=_WORK)(jobs.started)
-app.command(rich_help_panel=_WORK)(jobs.cancel)
-app.command(rich_help_panel=_WORK)(jobs.release)
-app.command(rich_help_panel=_WORK)(jobs.jobs)
-app.command(rich_help_panel=_WORK)(jobs.job)
-app.command(rich_help_panel=_WORK)(jobs.why)
-app.command(rich_help_panel=_WORK)(events.watch)
-app.command(rich_help_panel=_WORK)(events.publish)
-app.command(rich_help_panel=_CLUSTER)(nodes.nodes)
-app.add_typer(nodes.app, name="node", rich_help_panel=_CLUSTER)
-app.command(rich_help_panel=_CLUSTER)(cluster.fabric)
-app.command(rich_help_panel=_CLUSTER)(cluster.gpus)
-app.command(rich_help_panel=_CLUSTER)(cluster.datasets)
-app.command(rich_help_panel=_CLUSTER)(cluster.tenants)
-app.add_typer(events.deadletters, name="deadletters", rich_help_panel=_LOOK)
-app.command(rich_help_panel=_LOOK)(doctor.doctor)
-app.command(rich_help_panel=_LOCAL)(stack.up)
-app.command(rich_help_panel=_LOCAL)(stack.down)
-app.command(rich_help_panel=_LOCAL)(demo.demo)
-app.add_typer(bench.app, name="bench", rich_help_panel=_LOCAL)
 
 
 def main() -> None:
@@ -95,6 +143,8 @@ def main() -> None:
     try:
         app()
     except CommandFailed as error:
+        from railweave.cli.output import print_error
+
         print_error(error, as_json="--json" in sys.argv[1:])
         sys.exit(int(error.code))
 

@@ -17,6 +17,7 @@ from typing import Any, get_args
 import typer
 
 from railweave.cli.exits import MEANINGS
+from railweave.cli.later import Later
 from railweave.cli.main import app
 
 DEFAULT = Path("docs/reference/commands.md")
@@ -58,7 +59,7 @@ def text() -> str:
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield path, command
     for name, child in getattr(command, "commands", {}).items():
-        yield from _commands(child, (*path, name))
+        yield from _commands(child.entry.load() if isinstance(child, Later) else child, (*path, name))
 
 
 def _section(path: tuple[str, ...], command: Any) -> str:

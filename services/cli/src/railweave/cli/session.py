@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
 from railweave.cli.exits import CommandFailed, Exit
-from railweave.cli.where import settings_for
+from railweave.cli.target import Target
 from railweave.contracts import ContractError, StoredMessage
 from railweave.contracts.client import (
     JobNotStarting,
@@ -29,7 +28,6 @@ from railweave.contracts.client import (
 )
 from railweave.runtime.bus import Bus
 from railweave.runtime.bus_settings import bus_settings
-from railweave.runtime.cluster import STREAMS, ClusterState
 from railweave.runtime.errors import (
     BusError,
     BusUnavailable,
@@ -39,29 +37,16 @@ from railweave.runtime.errors import (
     StaleFence,
     StreamMissing,
 )
-from railweave.runtime.settings import Settings
-from railweave.runtime.view import FILTERS
+
+if TYPE_CHECKING:
+    from railweave.runtime.cluster import ClusterState
+    from railweave.runtime.settings import Settings
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 _CONNECT_PATIENCE_S = 3.0
 _READ_PATIENCE_S = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a command is to go, as its global options say."""
-
-    nats: str | None = None
-    config: Path | None = None
-    _settings: list[Settings] = field(default_factory=list)
-
-    def settings(self) -> Settings:
-        """The settings, read once; raises CommandFailed."""
-        if not self._settings:
-            self._settings.append(settings_for(self.nats, self.config))
-        return self._settings[0]
 
 
 @contextlib.contextmanager
@@ -89,13 +74,16 @@ class Session:
         """Ask a service; raises what `railweave.contracts.client.ask` raises."""
         return await ask(self.link, subject, question, answer, timeout=timeout_s)
 
-    async def cluster(self, streams: Sequence[str] = STREAMS) -> ClusterState:
+    async def cluster(self, streams: Sequence[str]) -> ClusterState:
         """What the named streams say now, folded.
 
         Raises:
             StreamMissing: nothing was ever set up there.
             CommandFailed: they could not be read in time.
         """
+        from railweave.runtime.cluster import ClusterState
+        from railweave.runtime.view import FILTERS
+
         state = ClusterState()
 
         def take(messages: Sequence[StoredMessage]) -> None:

@@ -15,6 +15,7 @@ import typer
 
 from railweave.cli.arguments import leave
 from railweave.cli.exits import CommandFailed, Exit
+from railweave.cli.logs import keep_services_quiet
 from railweave.cli.output import show
 from railweave.cli.replay.traces import Trace, read_trace
 from railweave.cli.stack.design import Layout, Shape
@@ -25,12 +26,12 @@ _TOPOLOGY = "topology/topograph_large.yaml"
 _RATE = 40.0
 """Jobs a second where no speed is given: what the whole path is to keep up with on two cores."""
 
-app = typer.Typer(no_args_is_help=True, help="Measure.")
+app = typer.Typer(no_args_is_help=True, help="Measure: replay the jobs of a real cluster.")
 
 
 @app.callback()
 def _bench() -> None:
-    """Measure."""
+    """Measure: replay the jobs of a real cluster."""
 
 
 @app.command()
@@ -88,6 +89,7 @@ def replay(
     from railweave.runtime.launch import loop_factory
     from railweave.runtime.settings import Settings
 
+    keep_services_quiet()
     trace = read_trace(_found(file)).first(jobs)
     if not trace.jobs:
         raise CommandFailed("the trace has no jobs that want GPUs", Exit.USAGE, field="FILE")

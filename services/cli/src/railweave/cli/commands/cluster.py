@@ -10,8 +10,10 @@ from rich.text import Text
 
 from railweave.cli import words
 from railweave.cli.arguments import Json, target
+from railweave.cli.logs import keep_services_quiet
 from railweave.cli.output import Column, print_json, show, table
-from railweave.cli.session import Target, connected, run
+from railweave.cli.session import connected, run
+from railweave.cli.target import Target
 from railweave.contracts.inventory import DatasetState
 from railweave.runtime.cluster import DESIRED, FABRIC, NODES, PLACEMENTS, ClusterState
 from railweave.runtime.held import NodeState
@@ -281,5 +283,6 @@ def tenants(ctx: typer.Context, as_json: Json = False) -> None:
 
 
 async def _read(where: Target, *streams: str) -> ClusterState:
+    keep_services_quiet()
     async with connected(where) as session:
         return await session.cluster(streams)

@@ -11,6 +11,7 @@ import typer
 
 from railweave.cli.arguments import leave
 from railweave.cli.exits import Exit
+from railweave.cli.logs import keep_services_quiet
 from railweave.cli.output import show
 from railweave.cli.session import failures_named
 from railweave.cli.stack.rights import may_make_namespaces
@@ -35,6 +36,7 @@ def demo(
     from railweave.cli.demo.network import missing_programs
     from railweave.cli.demo.script import run_demo
 
+    keep_services_quiet()
     in_memory = simulated or not may_make_namespaces()
     if not in_memory and (missing := missing_programs()):
         show(

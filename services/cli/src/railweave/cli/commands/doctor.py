@@ -10,6 +10,7 @@ from rich.text import Text
 
 from railweave.cli.arguments import Json, leave, target
 from railweave.cli.exits import Exit
+from railweave.cli.logs import keep_services_quiet
 from railweave.cli.output import print_json, show
 
 
@@ -17,6 +18,7 @@ def doctor(ctx: typer.Context, as_json: Json = False) -> None:
     """Check NATS, streams, Redis, services, agents, clocks and this machine; say what to do about what is wrong."""
     from railweave.cli.diagnosis import Verdict, examine, findings_table
 
+    keep_services_quiet()
     findings = asyncio.run(examine(target(ctx)))
     if as_json:
         print_json({"findings": [asdict(finding) for finding in findings]})

@@ -16,7 +16,8 @@ from railweave.cli.arguments import Json, job_key, target
 from railweave.cli.documents import parse_document, read_source
 from railweave.cli.exits import CommandFailed, Exit
 from railweave.cli.output import Column, console, print_json, print_json_line, show, table
-from railweave.cli.session import Session, Target, connected, run
+from railweave.cli.session import Session, connected, run
+from railweave.cli.target import Target
 from railweave.contracts import ContractError, JobKey, WireMessage, decode_event
 from railweave.contracts.client import JobFollower, JobUpdate, PlacementSubscriber, PlacementUpdate
 from railweave.contracts.envelope import Event, registered_types

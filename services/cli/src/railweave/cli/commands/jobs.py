@@ -15,7 +15,8 @@ from railweave.cli.arguments import JobId, Json, Timeout, job_key, leave, target
 from railweave.cli.documents import read_job
 from railweave.cli.exits import CommandFailed, Exit
 from railweave.cli.output import console, print_json, show
-from railweave.cli.session import Session, Target, connected, run
+from railweave.cli.session import Session, connected, run
+from railweave.cli.target import Target
 from railweave.contracts import JobKey
 from railweave.contracts.client import QueryFailed
 from railweave.contracts.client.store import Stored

@@ -13,7 +13,8 @@ from railweave.cli import render
 from railweave.cli.arguments import Json, target
 from railweave.cli.exits import CommandFailed, Exit
 from railweave.cli.output import print_json, show
-from railweave.cli.session import Session, Target, connected, run
+from railweave.cli.session import Session, connected, run
+from railweave.cli.target import Target
 from railweave.contracts import decode_as, encode_event
 from railweave.contracts.codec import encode_token
 from railweave.contracts.desired import NodeDesired, NodeMode

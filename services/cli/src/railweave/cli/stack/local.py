@@ -23,11 +23,12 @@ from typing import IO, Any, TypeVar
 import yaml
 
 from railweave.cli.exits import CommandFailed, Exit
-from railweave.cli.session import Session, Target, connected
+from railweave.cli.session import Session, connected
 from railweave.cli.stack import namespaces, probing
 from railweave.cli.stack.design import AGENT, Design, Layout, Shape, design
 from railweave.cli.stack.hosting import host, stack_settings
 from railweave.cli.stack.rights import may_make_namespaces
+from railweave.cli.target import Target
 from railweave.cli.where import Context, ProcessEntry, read_context, start_ticks
 from railweave.contracts.client import ClientError
 from railweave.contracts.query import (
