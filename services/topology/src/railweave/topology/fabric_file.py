@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from railweave.contracts.types import LeafName, NodeName, Rail
+from railweave.topology.cabling import Cable, Cabling, CablingBuilder, Device, End, Kind, Where
 from railweave.topology.hostlist import HostlistError, expand
-from railweave.topology.model import Graph, GraphError, Leaf, Link, LinkEnd, Node, NodePort, Role, Spine
+from railweave.topology.inferring import graph_of
+from railweave.topology.model import Graph, Role
 from railweave.topology.yaml_tree import MOST_BYTES, FileError, Items, Reader, Value, read_yaml, scalar_text
 
 VERSION: Final = 1
@@ -51,7 +53,16 @@ def read_fabric_file(text: bytes | str, file: str) -> Graph:
     Raises:
         FileError: not a fabric file; names line, key and reason.
     """
-    return _FabricFile(Reader(read_yaml(text, file), file)).graph()
+    return graph_of(read_cabling(text, file))[0]
+
+
+def read_cabling(text: bytes | str, file: str) -> Cabling:
+    """Read what a fabric file tells, with whatever is wrong in it as a whole: names twice, links to nowhere.
+
+    Raises:
+        FileError: not a fabric file; names line, key and reason.
+    """
+    return _FabricFile(Reader(read_yaml(text, file), file)).cabling()
 
 
 class _FabricFile:
@@ -60,13 +71,9 @@ class _FabricFile:
     def __init__(self, top: Reader) -> None:
         self._top = top
         self._file = top.file
-        self._lines: dict[str, int] = {}
-        self._leaves: list[Leaf] = []
-        self._spines: list[Spine] = []
-        self._links: list[Link] = []
-        self._ports: dict[NodeName, list[NodePort]] = {}
+        self._found = CablingBuilder()
 
-    def graph(self) -> Graph:
+    def cabling(self) -> Cabling:
         top = self._top
         top.integer("version", low=VERSION, high=VERSION)
         for reader in top.readers("spines"):
@@ -77,36 +84,28 @@ class _FabricFile:
         for reader in top.readers("nodes"):
             self._read_nodes(reader)
         top.finish()
-        nodes = tuple(Node(name, tuple(ports)) for name, ports in self._ports.items())
-        try:
-            return Graph(tuple(self._leaves), tuple(self._spines), tuple(self._links), nodes)
-        except GraphError as error:
-            raise FileError(self._file, self._line_of(error.thing), error.thing, error.reason) from None
+        return self._found.built()
 
     def _read_spines(self, reader: Reader) -> None:
         tier = reader.integer("tier", 2, low=2, high=9)
-        names = self._names(reader, "name", "spine")
+        names = self._names(reader, "name")
         uplinks = self._expanded(reader, "uplinks")
         reader.finish()
-        for name in names:
-            self._spines.append(Spine(name, tier))
-            self._links += [Link(LinkEnd(name), LinkEnd(uplink)) for uplink in uplinks]
-            self._remember_links(name, uplinks, reader.mapping.line)
+        self._switches(names, uplinks, tier, None, reader)
 
     def _read_leaves(self, reader: Reader) -> None:
-        names = self._names(reader, "name", "leaf")
+        names = self._names(reader, "name")
         pod = reader.optional_text("pod")
         uplinks = self._expanded(reader, "uplinks")
         reader.finish()
-        for name in names:
-            self._leaves.append(Leaf(self._leaf_name(reader, "name", name), pod))
-            self._links += [Link(LinkEnd(name), LinkEnd(uplink)) for uplink in uplinks]
-            self._remember_links(name, uplinks, reader.mapping.line)
+        self._switches(names, uplinks, 1, pod, reader)
 
-    def _remember_links(self, name: str, others: list[str], line: int) -> None:
-        for other in others:
-            for thing in (f"link {name} - {other}", f"link {other} - {name}"):
-                self._lines.setdefault(thing, line)
+    def _switches(self, names: list[str], uplinks: list[str], tier: int, pod: str | None, reader: Reader) -> None:
+        where = Where(self._file, reader.mapping.line)
+        for name in names:
+            self._found.declare(Device(name, Kind.SWITCH, where, tier, pod))
+            for uplink in uplinks:
+                self._found.cable(Cable(End(name), End(uplink), where))
 
     def _read_links(self, items: Sequence[Value]) -> None:
         for index, item in enumerate(items):
@@ -114,21 +113,26 @@ class _FabricFile:
             if not isinstance(item, Items) or len(item.items) != 2:
                 reason = "expected two ends such as [leaf1:Ethernet48, spine1:Ethernet0]"
                 raise FileError(self._file, item.line, path, reason)
-            ends = [_link_end(scalar_text(end, self._file, path)) for end in item.items]
-            self._links.append(Link(ends[0], ends[1]))
-            self._remember_links(ends[0].switch, [ends[1].switch], item.line)
+            ends = [_end(scalar_text(end, self._file, path)) for end in item.items]
+            self._found.cable(Cable(ends[0], ends[1], Where(self._file, item.line)))
 
     def _read_nodes(self, reader: Reader) -> None:
-        names = [self._node_name(reader, name) for name in self._names(reader, "name", "node")]
+        names = self._names(reader, "name")
         role = self._role(reader)
         rows = self._explicit(reader) if reader.has("ports") else self._compact(reader, len(names))
         reader.finish()
+        where = Where(self._file, reader.mapping.line)
         placed = iter(rows)
         for name in names:
-            ports = self._ports.setdefault(name, [])
+            device = Device(name, Kind.HOST, where)
+            known = self._found.known.get(name)
+            if known is not None and known.kind is Kind.SWITCH:
+                self._found.declare(device)
+                continue
+            # A node may stand in several entries: its storage ports apart from its compute ports.
+            self._found.mention(device)
             for rail, leaf, port in next(placed):
-                ports.append(NodePort(rail, leaf, port if port is not None else f"{name}:{int(rail)}", role))
-                self._lines[f"node {name} rail {int(rail)}"] = reader.mapping.line
+                self._found.cable(Cable(End(name), End(leaf, port), where, rail=int(rail), role=role))
 
     def _explicit(self, reader: Reader) -> Iterator[_Row]:
         """`ports`: one entry a rail, the same for every node named (so only the port's name has to be left out)."""
@@ -189,7 +193,7 @@ class _FabricFile:
         except ValueError:
             raise reader.error("role", f"expected one of {', '.join(Role)}, found {text!r}") from None
 
-    def _names(self, reader: Reader, key: str, kind: str) -> list[str]:
+    def _names(self, reader: Reader, key: str) -> list[str]:
         names = self._expanded(reader, key)
         if not names:
             raise reader.error(key, "missing")
@@ -198,7 +202,6 @@ class _FabricFile:
                 NodeName(name)
             except ValueError as error:
                 raise reader.error(key, str(error)) from None
-            self._lines[f"{kind} {name}"] = reader.mapping.line
         return names
 
     def _expanded(self, reader: Reader, key: str) -> list[str]:
@@ -216,16 +219,7 @@ class _FabricFile:
         except ValueError as error:
             raise reader.error(key, str(error)) from None
 
-    def _node_name(self, reader: Reader, name: str) -> NodeName:
-        try:
-            return NodeName(name)
-        except ValueError as error:
-            raise reader.error("name", str(error)) from None
 
-    def _line_of(self, thing: str) -> int | None:
-        return self._lines.get(thing)
-
-
-def _link_end(text: str) -> LinkEnd:
+def _end(text: str) -> End:
     switch, colon, port = text.partition(":")
-    return LinkEnd(switch, port if colon and port else None)
+    return End(switch, port if colon and port else None)

@@ -5,12 +5,14 @@ The format tells no rails and no ports: every node gets as many rails as asked f
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from railweave.contracts.types import LeafName, NodeName, Rail
+from railweave.topology.cabling import Cable, Cabling, CablingBuilder, Device, End, Kind, Where
 from railweave.topology.fabric_file import read_bytes
 from railweave.topology.hostlist import HostlistError, expand
-from railweave.topology.model import Graph, GraphError, Leaf, Link, LinkEnd, Node, NodePort, Spine
+from railweave.topology.inferring import graph_of
+from railweave.topology.model import Graph
 from railweave.topology.yaml_tree import FileError, Reader, read_yaml
 
 
@@ -34,36 +36,42 @@ def read_topograph(text: bytes | str, file: str, *, rails: int) -> Graph:
     Raises:
         FileError: not a topograph model; names line, key and reason.
     """
+    return graph_of(read_cabling(text, file, rails=rails))[0]
+
+
+def read_cabling(text: bytes | str, file: str, *, rails: int) -> Cabling:
+    """Read what a topograph model tells; raises FileError as `read_topograph`."""
     if not 1 <= rails <= 256:
         raise FileError(file, None, "rails", f"expected 1 to 256 rails, found {rails}")
     top = Reader(read_yaml(text, file), file)
-    children, labels = _switches(top)
-    nodes_of = _blocks(top)
+    children, lines = _switches(top)
+    blocks = _blocks(top)
     top.finish()
-    lowest = {name for name in nodes_of if not children.get(name)}
-    if odd := sorted(set(nodes_of) - lowest):
+    nodes_of: dict[str, list[tuple[str, int]]] = {}
+    for switch, nodes, line in blocks:
+        nodes_of.setdefault(switch, []).extend((node, line) for node in nodes)
+    if odd := sorted(name for name in nodes_of if children.get(name)):
         raise top.error("blocks", f"switch {odd[0]} has both nodes and switches under it")
-    names = set(children) | set(nodes_of) | {child for under in children.values() for child in under}
-    lowest |= {name for name in names if not children.get(name)}
-    tiers = _tiers(children, lowest, top)
-    try:
-        return Graph(
-            leaves=tuple(Leaf(LeafName(name)) for name in lowest),
-            spines=tuple(Spine(name, tiers[name]) for name in names - lowest),
-            links=tuple(Link(LinkEnd(name), LinkEnd(child)) for name, under in children.items() for child in under),
-            nodes=tuple(
-                Node(
-                    NodeName(node),
-                    tuple(NodePort(Rail(k), LeafName(leaf), f"{node}:{k}") for k in range(rails)),
-                )
-                for leaf, under in nodes_of.items()
-                for node in under
-            ),
-        )
-    except GraphError as error:
-        raise FileError(file, labels.get(error.thing.partition(" ")[2]), error.thing, error.reason) from None
-    except ValueError as error:
-        raise FileError(file, None, "", str(error)) from None
+    found = CablingBuilder()
+    tiers = _tiers(children, _lowest(children, nodes_of), top)
+    for name, tier in tiers.items():
+        found.declare(Device(name, Kind.SWITCH, Where(file, lines.get(name)), tier))
+    for name, under in children.items():
+        for child in under:
+            found.cable(Cable(End(name), End(child), Where(file, lines[name])))
+    for switch, nodes_under in nodes_of.items():
+        for node, line in nodes_under:
+            where = Where(file, line)
+            found.declare(Device(node, Kind.HOST, where))
+            for rail in range(rails):
+                found.cable(Cable(End(node), End(switch), where, rail=rail))
+    return found.built()
+
+
+def _lowest(children: dict[str, list[str]], nodes_of: Iterable[str]) -> set[str]:
+    """The switches with no switch under them."""
+    names = {*children, *nodes_of, *(child for under in children.values() for child in under)}
+    return {name for name in names if not children.get(name)}
 
 
 def _switches(top: Reader) -> tuple[dict[str, list[str]], dict[str, int]]:
@@ -84,17 +92,17 @@ def _switches(top: Reader) -> tuple[dict[str, list[str]], dict[str, int]]:
     return children, switches.mapping.key_lines
 
 
-def _blocks(top: Reader) -> dict[str, list[str]]:
-    """The nodes under each switch. A block without a switch tells nothing of the network."""
-    nodes_of: dict[str, list[str]] = {}
+def _blocks(top: Reader) -> list[tuple[str, list[str], int]]:
+    """Switch, nodes and line of each block. A block without a switch tells nothing of the network."""
+    found: list[tuple[str, list[str], int]] = []
     for block in top.readers("blocks"):
         block.ignore("labels", "annotations", "name")
         switch = block.optional_text("switch")
         nodes = _expanded(block, "nodes")
         block.finish()
         if switch is not None:
-            nodes_of.setdefault(switch, []).extend(nodes)
-    return nodes_of
+            found.append((switch, nodes, block.mapping.line))
+    return found
 
 
 def _expanded(reader: Reader, key: str) -> list[str]:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from railweave.topology.fabric_file import read_fabric_file
-from railweave.topology.providers.base import Imported, ImportOptions, Provider
-from railweave.topology.topograph import read_topograph
+from railweave.topology import fabric_file, topograph
+from railweave.topology.providers.base import (
+    Files,
+    Found,
+    Imported,
+    ImportOptions,
+    Provider,
+    SwitchVlan,
+    VlanMember,
+    single,
+)
 
 PROVIDERS: Final[Mapping[str, Provider]] = {
     provider.name: provider
@@ -15,14 +23,14 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         Provider(
             "railweave",
             "Railweave's own fabric file (docs/operate/fabric-file.md): everything.",
-            lambda text, file, _options: Imported(read_fabric_file(text, file)),
+            single(lambda text, file, _options: Found(fabric_file.read_cabling(text, file))),
         ),
         Provider(
             "topograph",
             "NVIDIA topograph model (YAML): a tree of switches with nodes under it; no rails, no ports.",
-            lambda text, file, options: Imported(read_topograph(text, file, rails=options.rails)),
+            single(lambda text, file, options: Found(topograph.read_cabling(text, file, rails=options.rails))),
         ),
     )
 }
 
-__all__ = ["PROVIDERS", "ImportOptions", "Imported", "Provider"]
+__all__ = ["PROVIDERS", "Files", "Found", "ImportOptions", "Imported", "Provider", "SwitchVlan", "VlanMember", "single"]
