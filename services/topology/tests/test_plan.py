@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import time
+from collections.abc import Collection, Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -14,15 +15,21 @@ from railweave.contracts.addressing import vf_addresses, vf_mac
 from railweave.contracts.fabric import LeafVlan
 from railweave.contracts.types import LeafName, NodeName, Rail, Slot, VfIndex
 from railweave.topology.inventory import Inventory, difference, replan
-from railweave.topology.model import LeafRail
+from railweave.topology.model import SHARED, VlanPlace
 from railweave.topology.plan import PlanConfig, Refusal, slots_of
 from railweave_testing.fabrics import Cabling, cablings, config, fabric, regular
 
 
 def planned(
-    known: Inventory, cabling: Cabling, wanted: PlanConfig | None = None, claimed: frozenset[str] = frozenset()
+    known: Inventory,
+    cabling: Cabling,
+    wanted: PlanConfig | None = None,
+    claimed: frozenset[str] = frozenset(),
+    segments_in_use: Collection[int] = (),
 ) -> Inventory:
-    found = replan(known, fabric(cabling), wanted or config(), lambda node: node in claimed)
+    found = replan(
+        known, fabric(cabling), wanted or config(), lambda node: node in claimed, segments_in_use=segments_in_use
+    )
     assert isinstance(found, Inventory), found
     return found
 
@@ -34,7 +41,7 @@ def refused(known: Inventory, cabling: Cabling, wanted: PlanConfig, claimed: fro
 
 
 def vlan(inventory: Inventory, leaf: str, rail: int = 0) -> LeafVlan:
-    return inventory.vlans()[LeafRail(LeafName(leaf), Rail(rail))]
+    return inventory.vlans()[VlanPlace(LeafName(leaf), Rail(rail))]
 
 
 def test_every_leaf_has_a_vlan_a_rail_and_rail_k_is_the_same_vlan_everywhere() -> None:
@@ -162,7 +169,40 @@ def test_leaves_that_carry_something_are_written_before_their_nodes() -> None:
     assert [type(record).__name__ for record in written] == ["FabricLeaf", "FabricNode", "FabricNode"]
 
 
-def _live(inventory: Inventory, vfs: int) -> list[tuple[str, str]]:
+def test_a_segment_is_one_more_vlan_a_rail_the_same_on_all_leaves_with_subnets_of_its_own() -> None:
+    found = planned(Inventory(), regular(["leaf1", "leaf2"], 4, 2), config(segments=3))
+    on_leaf = [[(v.segment, int(v.rail), int(v.vlan)) for v in leaf.vlans] for leaf in found.leaves.values()]
+    assert on_leaf[0] == on_leaf[1]
+    assert sorted(on_leaf[0], key=lambda row: row[2]) == [
+        (None, 0, 100), (None, 1, 101),
+        (0, 0, 102), (0, 1, 103), (1, 0, 104), (1, 1, 105), (2, 0, 106), (2, 1, 107),
+    ]  # fmt: skip
+    _check(found)
+    assert len({v.subnet for v in found.vlans().values()}) == 16
+
+
+def test_segments_are_added_and_taken_away_without_touching_anything_else() -> None:
+    cabling = regular(["leaf1", "leaf2"], 4, 2)
+    before = planned(Inventory(), cabling, config(segments=2), claimed=frozenset(cabling))
+    more = planned(before, cabling, config(segments=4), claimed=frozenset(cabling))
+    assert before.vlans().items() <= more.vlans().items()
+    fewer = planned(more, cabling, config(segments=1), claimed=frozenset(cabling), segments_in_use={2})
+    assert {place.segment for place in fewer.vlans()} == {SHARED, 0, 2}, "jobs are in segment 2: it stays"
+    assert fewer.vlans().items() <= more.vlans().items()
+
+
+def test_a_pool_too_small_for_the_segments_is_refused_with_how_many_there_are() -> None:
+    leaves = [f"leaf{number:03d}" for number in range(529)]
+    # 32 VLANs of segments on each leaf, each a /23: half of 10.0.0.0/8, and more than the half that is given.
+    wide = config("10.0.0.0/9", vf_stride=16, segments=32)
+    reason = refused(Inventory(), regular(leaves, 20, 1), wide)
+    assert "17457 new subnets (16928 of segments, on 529 leaves) need 8937984 addresses" in reason.text
+    assert "8388608 of 8388608 are free" in reason.text
+    whole = planned(Inventory(), regular(leaves, 20, 1), config("10.0.0.0/8", vf_stride=16, segments=32))
+    assert len(whole.vlans()) == 17457
+
+
+def _live(inventory: Inventory, vfs: int, segments: Iterable[int] = range(SHARED, 4)) -> list[tuple[str, str]]:
     """(owner, address or MAC) of every VF there may be."""
     vlans = inventory.vlans()
     found = []
@@ -171,8 +211,10 @@ def _live(inventory: Inventory, vfs: int) -> list[tuple[str, str]]:
             for vf in range(vfs):
                 owner = f"{name}/{int(at.rail)}/{vf}"
                 found.append((owner, str(vf_mac(node.ordinal, at.rail, VfIndex(vf)))))
-                addresses = vf_addresses(vlans[LeafRail(at.leaf, at.rail)], at.slot, VfIndex(vf))
-                found += [(owner, address.partition("/")[0]) for address in addresses]
+                for segment in segments:
+                    given = vlans.get(VlanPlace(at.leaf, at.rail, segment))
+                    addresses = vf_addresses(given, at.slot, VfIndex(vf)) if given is not None else ()
+                    found += [(owner, address.partition("/")[0]) for address in addresses]
     return found
 
 
@@ -206,15 +248,18 @@ def test_no_two_live_vfs_share_an_address_or_a_mac_through_growth_and_re_cabling
     for cabling in history:
         names = sorted(known.nodes)
         claimed = data.draw(st.frozensets(st.sampled_from(names))) if names else frozenset()
-        held = {address: owner for address, owner in held.items() if owner.partition("/")[0] in claimed}
-        for owner, address in _live(known, 4):
+        in_use = data.draw(st.frozensets(st.integers(0, 3)))
+        used = {address for _, address in _live(known, 4, (SHARED, *in_use))}
+        held = {addr: owner for addr, owner in held.items() if owner.partition("/")[0] in claimed and addr in used}
+        for owner, address in _live(known, 4, (SHARED, *in_use)):
             if owner.partition("/")[0] in claimed:
                 held[address] = owner
         found = replan(
             known,
             fabric(cabling),
-            config("10.0.0.0/22", pools6=pools6, headroom_percent=headroom),
+            config("10.0.0.0/21", pools6=pools6, headroom_percent=headroom, segments=data.draw(st.integers(0, 4))),
             lambda node, claimed=claimed: node in claimed,
+            segments_in_use=in_use,
         )
         if isinstance(found, Refusal):
             assert found.numbers

@@ -96,6 +96,8 @@ class FabricReport(Event):
     revision: Annotated[int, Field(ge=1)]
     applied: bool
     text: str | None = None
+    segments_in_use: tuple[int, ...] = ()
+    """Segments that a port of this leaf is a member of: not to be given to anybody else yet."""
 
     def subject(self) -> str:
         return f"rw.fabricreport.{encode_token(self.leaf)}"

@@ -116,6 +116,8 @@ class Isolation(Document):
     mode: Literal["rail", "tenant"] = "rail"
     segment: int | None = None
     vrf: str | None = None
+    owner: str | None = None
+    """Whose the segment is: `tenant/nlp`, or `job/slurm-a/88121/1`."""
 
 
 class WorkerNetwork(Document):
@@ -161,6 +163,8 @@ class Claim(Document):
     key: str
     """Names the thing; node-scoped kinds start with the node."""
     amount: Annotated[int, Field(ge=1)] | None = None
+    owner: str | None = None
+    """Of an exclusive claim: all claims of one owner share it (a tenant's jobs its segment). Absent: the job alone."""
 
 
 class ClaimKind(StrEnum):

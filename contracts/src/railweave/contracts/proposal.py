@@ -135,6 +135,8 @@ class FabricProposal(Proposal):
     mode: Literal["rail", "tenant"] = "rail"
     segment: Annotated[int, Field(ge=0, le=4094)] | None = None
     """The segment, in tenant mode."""
+    owner: str | None = None
+    """Whose the segment is to be, in tenant mode: jobs of one owner share it."""
 
 
 class GpuShare(NamedTuple):

@@ -313,3 +313,41 @@ def test_fetching_what_is_there_needs_no_room() -> None:
 def test_a_node_without_an_inventory_has_no_room_for_data_or_files() -> None:
     book = Ledger(ClusterBuilder().state)
     assert kinds(book, placement(fetch={"c4": 1}, scratch=1)) == ["scratch_bytes n0", "cache_bytes n0"]
+
+
+def in_segment(number: int, owner: str) -> tuple[Claim, ...]:
+    return (Claim(kind=ClaimKind.SEGMENT, key=str(number), owner=owner),)
+
+
+def test_jobs_of_one_owner_share_a_segment_and_nobody_else_is_in_it_before_the_last_has_left() -> None:
+    ledger = Ledger(ClusterBuilder().state)
+    ledger.take_claims(run_of("a"), in_segment(7, "tenant/nlp"))
+    assert ledger.conflicts(run_of("b"), (), in_segment(7, "tenant/nlp")) == []
+    ledger.take_claims(run_of("b"), in_segment(7, "tenant/nlp"))
+    (conflict,) = ledger.conflicts(run_of("c"), (), in_segment(7, "tenant/vision"))
+    assert (conflict.lack, conflict.holders) == (Lack.SEGMENT, (run_of("a"), run_of("b")))
+    assert ledger.conflicts(run_of("c"), (), in_segment(8, "tenant/vision")) == []
+    ledger.free(run_of("a"), None)
+    assert len(ledger.conflicts(run_of("c"), (), in_segment(7, "tenant/vision"))) == 1
+    ledger.free(run_of("b"), None)
+    assert ledger.conflicts(run_of("c"), (), in_segment(7, "tenant/vision")) == []
+    assert ledger.is_empty()
+
+
+def test_a_segment_claimed_without_an_owner_is_one_jobs_alone() -> None:
+    alone = (Claim(kind=ClaimKind.SEGMENT, key="7"),)
+    ledger = Ledger(ClusterBuilder().state)
+    ledger.take_claims(run_of("a"), alone)
+    assert len(ledger.conflicts(run_of("b"), (), in_segment(7, "tenant/nlp"))) == 1
+    assert len(ledger.conflicts(run_of("b"), (), alone)) == 1
+    ledger.free(run_of("a"), None)
+    ledger.take_claims(run_of("b"), in_segment(7, "tenant/nlp"))
+    assert len(ledger.conflicts(run_of("a"), (), alone)) == 1
+
+
+def test_a_node_that_still_holds_a_segment_given_to_another_is_not_adopted_into_it() -> None:
+    ledger = Ledger(ClusterBuilder().state)
+    ledger.take_claims(run_of("new"), in_segment(7, "tenant/vision"))
+    held = placement("old", vfs=[0])
+    claims = in_segment(7, "tenant/nlp")
+    assert [c.kind for c in ledger.conflicts(run_of("old"), (held,), claims, but_on=N0)] == [ClaimKind.SEGMENT]

@@ -160,10 +160,11 @@ class ClusterBuilder:
         scratch_bytes: int = 1000 * GIB,
         datasets: Sequence[CachedDataset] = (),
         in_fabric: bool = True,
+        segments: int = 0,
     ) -> None:
         """A node with an agent. GPUs: a number, four to a NUMA node and two to a PCIe root; or fields of each."""
         if in_fabric:
-            self.fabric(name, rails=rails, leaf=leaf, pod=pod, island=island)
+            self.fabric(name, rails=rails, leaf=leaf, pod=pod, island=island, segments=segments)
         cards = [{} for _ in range(gpus)] if isinstance(gpus, int) else gpus
         defaults = {"model": model, "memory_mib": memory_mib}
         self.tell(
@@ -200,9 +201,16 @@ class ClusterBuilder:
         self.storage(name, cache_bytes=cache_bytes, scratch_bytes=scratch_bytes, datasets=datasets)
 
     def fabric(
-        self, name: str, *, rails: int = 2, leaf: str = "leaf-1", pod: str = "pod-1", island: str = "island-1"
+        self,
+        name: str,
+        *,
+        rails: int = 2,
+        leaf: str = "leaf-1",
+        pod: str = "pod-1",
+        island: str = "island-1",
+        segments: int = 0,
     ) -> None:
-        """Where a node hangs, all its rails on one leaf, which carries a VLAN for each of them."""
+        """Where a node hangs, all its rails on one leaf, which carries a VLAN for each of them, and each segment."""
         self._ordinal += 1
         if rails > self._rails.get(leaf, 0):
             self._rails[leaf] = rails
@@ -218,10 +226,12 @@ class ClusterBuilder:
                         _make(
                             LeafVlan,
                             rail=rail,
-                            vlan=100 + rail,
-                            subnet=f"10.{number}.{rail}.0/24",
-                            gateway=f"10.{number}.{rail}.1",
+                            segment=segment if segment >= 0 else None,
+                            vlan=100 + rail + rails * (segment + 1),
+                            subnet=f"10.{number}.{rail + rails * (segment + 1)}.0/24",
+                            gateway=f"10.{number}.{rail + rails * (segment + 1)}.1",
                         )
+                        for segment in range(-1, segments)
                         for rail in range(rails)
                     ),
                 ),
@@ -297,9 +307,18 @@ class ClusterBuilder:
         scratch_bytes: int = 0,
         exclusive: bool = False,
         tenant: str = "default",
+        segment: int | None = None,
     ) -> None:
-        """A job holds something on a node: GPUs (index, thousandths), VFs (rail, index), datasets, scratch."""
-        network = _make(WorkerNetwork, vf_group="g", interfaces=tuple(_interface(*vf) for vf in vfs)) if vfs else None
+        """A job holds something on a node: GPUs (index, thousandths), VFs (rail, index), datasets, scratch.
+
+        `segment` is the one that the VFs are in: the tenant's.
+        """
+        own = {"mode": "tenant", "segment": segment, "owner": f"tenant/{tenant}"} if segment is not None else {}
+        network = (
+            _make(WorkerNetwork, vf_group="g", isolation=own, interfaces=tuple(_interface(*vf) for vf in vfs))
+            if vfs
+            else None
+        )
         placement = _make(
             Placement,
             cluster=CLUSTER,

@@ -49,6 +49,7 @@ def config(
     reserved_vlans: Iterable[int] = (),
     vf_stride: int = 4,
     headroom_percent: int = 50,
+    segments: int = 0,
 ) -> PlanConfig:
     """A plan's configuration, small subnets by default."""
     return PlanConfig(
@@ -59,6 +60,7 @@ def config(
         reserved_vlans=frozenset(VlanId(vlan) for vlan in reserved_vlans),
         vf_stride=vf_stride,
         headroom_percent=headroom_percent,
+        segments=segments,
     )
 
 

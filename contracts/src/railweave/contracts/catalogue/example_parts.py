@@ -18,6 +18,7 @@ REASON: dict[str, Any] = {
 }
 
 CLAIM: dict[str, Any] = {"kind": "tenant_gpu_milli", "key": "nlp", "amount": 16000}
+SEGMENT_CLAIM: dict[str, Any] = {"kind": "segment", "key": "7", "owner": "tenant/nlp"}
 
 RICH_JOB: dict[str, Any] = {
     **RUN,
@@ -113,7 +114,7 @@ HELD_PLACEMENT: dict[str, Any] = {
             "gpus": [PLACED_GPU],
             "network": {
                 "vf_group": "g3",
-                "isolation": {"mode": "tenant", "segment": 7, "vrf": "Vrf-s7"},
+                "isolation": {"mode": "tenant", "segment": 7, "vrf": "Vrf-s7", "owner": "tenant/nlp"},
                 "interfaces": [
                     {
                         "name": "rail0",
@@ -155,7 +156,7 @@ HELD_PLACEMENT: dict[str, Any] = {
     ],
     "evict": [{"dataset": "c4@3", "bytes": 912680550400, "reason": "LeastValue"}],
     "scratch": {"bytes": 429496729600},
-    "claims": [CLAIM],
+    "claims": [CLAIM, SEGMENT_CLAIM],
 }
 
 _GANG: dict[str, Any] = {

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from railweave.contracts.catalogue.example_parts import CLAIM, HELD_PLACEMENT, PLACED_GPU, REASON, RICH_JOB, RUN
+from railweave.contracts.catalogue.example_parts import (
+    CLAIM,
+    HELD_PLACEMENT,
+    PLACED_GPU,
+    REASON,
+    RICH_JOB,
+    RUN,
+    SEGMENT_CLAIM,
+)
 
 _NODES = ["gpu-001", "gpu-002"]
 _DIGEST = "sha256:9c56cc51b374c3ba189210d5b6d4bf57790d351c96c47c02190ecf1e430635ab"
@@ -136,7 +144,7 @@ RICH: dict[str, dict[str, Any]] = {
         "started": True,
         "namespaces": [{"worker": 0, "netns": "/run/netns/llama-0"}],
         "adopted": True,
-        "claims": [CLAIM],
+        "claims": [CLAIM, SEGMENT_CLAIM],
     },
     "railweave.placement.v1": HELD_PLACEMENT,
     "railweave.grant.v1": {
@@ -188,7 +196,7 @@ RICH: dict[str, dict[str, Any]] = {
             }
         ]
     ),
-    "railweave.proposal.fabric.v1": _proposal(mode="tenant", segment=7),
+    "railweave.proposal.fabric.v1": _proposal(mode="tenant", segment=7, owner="tenant/nlp"),
     "railweave.proposal.gpu.v1": _proposal(
         workers=[{"worker": 0, "gpus": [[0, 1000], [1, 1000]]}, {"worker": 1, "gpus": [[2, 250]]}]
     ),
@@ -311,6 +319,7 @@ RICH: dict[str, dict[str, Any]] = {
         "revision": 2,
         "applied": False,
         "text": "VLAN 1107 is in use by another bridge",
+        "segments_in_use": [7],
     },
     "railweave.deadletter.v1": {
         "service": "jobs",

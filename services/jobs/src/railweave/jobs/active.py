@@ -19,7 +19,7 @@ import structlog
 from railweave.contracts.desired import Dataset, NodeDesired, Tenant
 from railweave.contracts.envelope import MAX_BODY_BYTES, Envelope, Event, decode_event, encode_event
 from railweave.contracts.errors import ContractError
-from railweave.contracts.fabric import FabricLeaf, FabricNode
+from railweave.contracts.fabric import FabricLeaf, FabricNode, FabricReport
 from railweave.contracts.identity import JobKey
 from railweave.contracts.inventory import NodeHardware, NodeStorage, Report
 from railweave.contracts.job import JobEnded, JobStarted, JobSubmitted, JobUpdated, SchedulerSnapshot
@@ -131,6 +131,8 @@ class ActiveCommitter:
                 self.put(Freed(frozenset({Lack.DATASET})))
             case FabricNode() | FabricLeaf():
                 self.put(Freed(frozenset({Lack.FABRIC, Lack.SEGMENT})))
+            case FabricReport():
+                self.put(Freed(frozenset({Lack.SEGMENT})))
             case _:
                 pass
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from railweave.contracts.identity import JobRun
 from railweave.contracts.inventory import CachedDataset, DatasetState
@@ -79,6 +80,13 @@ class NodeUse:
 _UNUSED = NodeUse()
 
 
+class _Owned(NamedTuple):
+    """What the claims of one owner share, and the runs that claim it."""
+
+    owner: str
+    runs: set[JobRun]
+
+
 class Ledger:
     """Who holds what.
 
@@ -88,6 +96,8 @@ class Ledger:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._exclusive: dict[ClaimKey, JobRun] = {}
+        self._owned: dict[ClaimKey, _Owned] = {}
+        self._owning: dict[JobRun, list[ClaimKey]] = {}
         self._amounts: dict[ClaimKey, dict[tuple[JobRun, NodeName | None], int]] = {}
         self._held: dict[tuple[JobRun, NodeName | None], tuple[Term, ...]] = {}
         self._holds: dict[NodeName, dict[JobRun, Hold]] = {}
@@ -111,12 +121,17 @@ class Ledger:
         wanted_exclusive: set[ClaimKey] = set()
         wanted_amounts: dict[ClaimKey, int] = {}
         found: list[Conflict] = []
+        owned = [claim for claim in job_claims if claim.owner is not None]
+        for claim in owned:
+            found.extend(self._owner_conflict(run, claim))
         for kind, name, amount in self._all_terms(placements, job_claims):
             key = (kind, name)
             if amount is None or kind not in _ADDED_UP:
                 holder = self._exclusive.get(key)
                 is_own = but_on is not None and holder == run
-                if (holder is not None and not is_own) or key in wanted_exclusive:
+                if holder is None and key in self._owned:
+                    found.append(Conflict(kind, name, 1, 0, tuple(self._owned[key].runs)))
+                elif (holder is not None and not is_own) or key in wanted_exclusive:
                     found.append(Conflict(kind, name, 1, 0, (holder or run,)))
                 wanted_exclusive.add(key)
             elif kind != ClaimKind.CACHE_BYTES:
@@ -128,6 +143,17 @@ class Ledger:
         for placement in placements:
             found.extend(self._dataset_conflicts(run, placement))
         return found
+
+    def _owner_conflict(self, run: JobRun, claim: Claim) -> Iterator[Conflict]:
+        """What all claims of one owner share is in the way of every other owner."""
+        key = (claim.kind, claim.key)
+        owned = self._owned.get(key)
+        others = owned.runs - {run} if owned is not None and owned.owner != claim.owner else set()
+        alone = self._exclusive.get(key)
+        if alone is not None and alone != run:
+            others = {*others, alone}
+        if others:
+            yield Conflict(claim.kind, claim.key, 1, 0, tuple(sorted(others, key=str)))
 
     def _amount_conflict(
         self, key: ClaimKey, needed: int, capacity: int, but: tuple[JobRun, NodeName] | None
@@ -149,6 +175,10 @@ class Ledger:
         """Record what a job holds as a whole."""
         self._leave((run, None))
         self._enter((run, None), tuple(_terms_of(claims)))
+        for claim in claims:
+            if claim.owner is not None:
+                self._owned.setdefault((claim.kind, claim.key), _Owned(claim.owner, set())).runs.add(run)
+                self._owning.setdefault(run, []).append((claim.kind, claim.key))
 
     def settle_evictions(self, run: JobRun, node: NodeName) -> None:
         """A node reported prepared: what this placement evicted is gone, and may come back for another job."""
@@ -192,12 +222,13 @@ class Ledger:
         """Everything held, comparable: for tests that a folded ledger equals the live one."""
         return {
             "exclusive": dict(self._exclusive),
+            "owned": {key: (owned.owner, set(owned.runs)) for key, owned in self._owned.items()},
             "amounts": {key: dict(value) for key, value in self._amounts.items()},
             "nodes": {node: set(runs) for node, runs in self._holds.items()},
         }
 
     def is_empty(self) -> bool:
-        return not (self._exclusive or self._amounts or self._held or self._holds)
+        return not (self._exclusive or self._owned or self._amounts or self._held or self._holds)
 
     def _enter(self, holder: tuple[JobRun, NodeName | None], terms: tuple[Term, ...]) -> None:
         self._held[holder] = terms
@@ -209,6 +240,11 @@ class Ledger:
                 taken[holder] = taken.get(holder, 0) + amount
 
     def _leave(self, holder: tuple[JobRun, NodeName | None]) -> None:
+        for owned_key in self._owning.pop(holder[0], ()) if holder[1] is None else ():
+            owned = self._owned[owned_key]
+            owned.runs.discard(holder[0])
+            if not owned.runs:
+                del self._owned[owned_key]
         for kind, name, amount in self._held.pop(holder, ()):
             key = (kind, name)
             if amount is None or kind not in _ADDED_UP:
@@ -291,7 +327,7 @@ class Ledger:
 
 
 def _terms_of(claims: Iterable[Claim]) -> Iterator[Term]:
-    return ((claim.kind, claim.key, claim.amount) for claim in claims)
+    return ((claim.kind, claim.key, claim.amount) for claim in claims if claim.owner is None)
 
 
 def _is_ready(cached: CachedDataset | None) -> bool:

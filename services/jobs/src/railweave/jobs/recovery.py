@@ -28,7 +28,7 @@ from railweave.jobs.endings import finish_if_undone, release_stray, roll_release
 from railweave.jobs.events import event_of
 from railweave.jobs.lifecycle import end, job_entered, take_ended, take_report
 from railweave.jobs.model import Finished, Job, StoredPlacement, seconds
-from railweave.jobs.rounds import deliver_start, job_claims
+from railweave.jobs.rounds import deliver_start, job_claims, segment_claims
 
 _SETTLING_GRACES = 10
 """Graces of an orphan that a cluster waits for orphans nobody can judge."""
@@ -303,7 +303,7 @@ def _adopt(book: Book, job: Job | None, placement: Placement) -> None:
     run, node = placement.run, placement.node
     # Data and scratch space are on its disk, however much the disk has: only what another holds is in the way.
     bare = placement.model_copy(update={"datasets": (), "evict": (), "scratch": None})
-    if book.ledger.conflicts(run, (bare,), but_on=node):
+    if book.ledger.conflicts(run, (bare,), segment_claims((bare,)), but_on=node):
         # Somebody was given the same since. What runs is the truth of the kernel, but two cannot hold it: the agent
         # that has it refuses the newcomer, and the newcomer is proposed elsewhere. Judge this one again then.
         book.orphans[run, node] = Orphan(placement, book.now)

@@ -54,6 +54,7 @@ def render_network(
         mode=fabric.mode,
         segment=fabric.segment,
         vrf=f"Vrf-s{fabric.segment}" if fabric.segment is not None else None,
+        owner=fabric.owner,
     )
     interfaces = _interfaces(wanted, node, state)
     return build(WorkerNetwork, vf_group=chosen.group, isolation=isolation, interfaces=interfaces)

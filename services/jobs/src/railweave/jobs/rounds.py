@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from railweave.contracts.desired import NodeMode
@@ -18,6 +19,7 @@ from railweave.jobs.events import identity, placed
 from railweave.jobs.model import Job, StoredPlacement, seconds
 from railweave.jobs.render import render
 from railweave.jobs.render_network import RenderError
+from railweave.runtime.held import segments_of
 
 _MOST_REASONS = 64
 """Kept of a proposal's reasons: a head is one message."""
@@ -291,11 +293,18 @@ def _mode(book: Book, name: NodeName) -> NodeMode:
 
 
 def job_claims(placements: tuple[Placement, ...]) -> tuple[Claim, ...]:
-    """Claims of the job as a whole: its tenant's quota."""
+    """Claims of the job as a whole: its tenant's quota, and the segment it is in."""
     milli = sum(int(gpu.fraction_milli) for item in placements for worker in item.workers for gpu in worker.gpus)
+    segments = segment_claims(placements)
     if not milli:
-        return ()
-    return (Claim(kind=ClaimKind.TENANT_GPU_MILLI, key=str(placements[0].tenant), amount=milli),)
+        return segments
+    return (Claim(kind=ClaimKind.TENANT_GPU_MILLI, key=str(placements[0].tenant), amount=milli), *segments)
+
+
+def segment_claims(placements: Iterable[Placement]) -> tuple[Claim, ...]:
+    """The claim on the segment that the workers are in."""
+    found = dict.fromkeys(segment for item in placements for segment in segments_of(item))
+    return tuple(Claim(kind=ClaimKind.SEGMENT, key=str(segment), owner=owner) for segment, owner in found)
 
 
 def _is_too_long(placement: Placement) -> bool:

@@ -9,7 +9,7 @@ be milliseconds old, which costs a round and never a double claim).
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -20,7 +20,7 @@ import structlog
 from railweave.contracts import ContractError, StoredMessage, decode_event
 from railweave.contracts.desired import Dataset, Environment, NodeDesired, Tenant
 from railweave.contracts.envelope import Event
-from railweave.contracts.fabric import FabricLeaf, FabricNode, LeafVlan
+from railweave.contracts.fabric import FabricLeaf, FabricNode, FabricReport, LeafVlan
 from railweave.contracts.identity import JobKey, JobRun
 from railweave.contracts.inventory import NodeHardware, NodeStorage, Report, ReportState
 from railweave.contracts.placement import DataRecord, Epoch, Grant, Head, JobState, Placement, PlacementState
@@ -111,6 +111,8 @@ class ClusterState:
         """Told of every event after it was folded, so that a process decodes each message once. They must not raise."""
         self.nodes: dict[NodeName, NodeState] = {}
         self.leaves: dict[LeafName, FabricLeaf] = {}
+        self.reports: dict[LeafName, FabricReport] = {}
+        """What leaves' drivers said last; nothing of leaves that have none."""
         self.heads: dict[JobKey, HeadSummary] = {}
         self.tenants: dict[str, Tenant] = {}
         self.datasets: dict[str, Dataset] = {}
@@ -124,6 +126,7 @@ class ClusterState:
         self._seen: dict[str, dict[str, int]] = {stream: {} for stream in STREAMS}
         self._ended: OrderedDict[tuple[str, str], Callable[[], None]] = OrderedDict()
         self._index = ClusterIndex()
+        self._segments: dict[LeafName, tuple[FabricLeaf, frozenset[int]]] = {}
         self._vlans: dict[LeafName, tuple[FabricLeaf, dict[tuple[Rail, int | None], LeafVlan]]] = {}
 
     # -- questions ------------------------------------------------------------------------------------------------
@@ -143,6 +146,19 @@ class ClusterState:
             first = {(vlan.rail, vlan.segment): vlan for vlan in reversed(record.vlans)}
             known = self._vlans[leaf] = (record, first)
         return known[1].get((rail, segment))
+
+    def segments_of(self, leaf: LeafName) -> frozenset[int]:
+        """The segments of which a leaf carries a VLAN for every rail that it has one for."""
+        record = self.leaves.get(leaf)
+        if record is None:
+            return frozenset()
+        known = self._segments.get(leaf)
+        if known is None or known[0] is not record:
+            rails = {vlan.rail for vlan in record.vlans}
+            counts = Counter(vlan.segment for vlan in record.vlans if vlan.segment is not None)
+            whole = frozenset(segment for segment, count in counts.items() if count >= len(rails))
+            known = self._segments[leaf] = (record, whole)
+        return known[1]
 
     def distance(self, one: NodeName, other: NodeName) -> Distance:
         """How far apart two nodes are. On the same leaf means: on every rail that both have."""
@@ -171,6 +187,10 @@ class ClusterState:
     def nodes_held_by(self, job: JobKey) -> Iterable[NodeName]:
         """Nodes on which a job holds anything."""
         return self._index.by_job.get(job, frozenset())
+
+    def segments_held(self) -> Iterable[tuple[int, str]]:
+        """The segments that jobs are in, and whose each is."""
+        return self._index.by_segment.keys()
 
     def tenant_gpu_milli(self, tenant: str) -> int:
         """Thousandths of GPUs that a tenant's jobs and environments hold."""
@@ -236,6 +256,8 @@ class ClusterState:
             case FabricLeaf():
                 self.leaves[event.leaf] = share_parts(event)
                 change.leaves.add(event.leaf)
+            case FabricReport():
+                self.reports[event.leaf] = event
             case Tenant():
                 _put(self.tenants, str(event.tenant), event, present=event.state == "present")
                 change.tenants.add(str(event.tenant))
@@ -301,6 +323,7 @@ class ClusterState:
             case "FABRIC":
                 change.leaves.update(self.leaves)
                 self.leaves.clear()
+                self.reports.clear()
                 self._forget_on_nodes(_forget_fabric, change)
             case _:
                 pass

@@ -24,6 +24,7 @@ class _Share:
     datasets: frozenset[str] = frozenset()
     jobs: frozenset[JobKey] = frozenset()
     tenant_milli: tuple[tuple[str, int], ...] = ()
+    segments: frozenset[tuple[int, str]] = frozenset()
 
 
 _NOTHING = _Share()
@@ -40,6 +41,7 @@ def _share_of(node: NodeState) -> _Share:
         datasets=frozenset(item.dataset for item in node.datasets()),
         jobs=frozenset(run.key for run in node.holds),
         tenant_milli=tuple(sorted(milli.items())),
+        segments=frozenset(segment for hold in node.holds.values() for segment in hold.segments),
     )
 
 
@@ -51,6 +53,8 @@ class ClusterIndex:
     """Schedulable nodes by the number of whole GPUs free."""
     by_dataset: dict[str, set[NodeName]] = field(default_factory=dict)
     by_job: dict[JobKey, set[NodeName]] = field(default_factory=dict)
+    by_segment: dict[tuple[int, str], set[NodeName]] = field(default_factory=dict)
+    """Nodes with a job in a segment, by the segment and whose it is."""
     tenant_milli: dict[str, int] = field(default_factory=dict)
     _shares: dict[NodeName, _Share] = field(default_factory=dict)
 
@@ -71,6 +75,10 @@ class ClusterIndex:
             _leave(self.by_job, job, node.name)
         for job in new.jobs - old.jobs:
             self.by_job.setdefault(job, set()).add(node.name)
+        for segment in old.segments - new.segments:
+            _leave(self.by_segment, segment, node.name)
+        for segment in new.segments - old.segments:
+            self.by_segment.setdefault(segment, set()).add(node.name)
         for sign, share in ((-1, old), (1, new)):
             for tenant, amount in share.tenant_milli:
                 total = self.tenant_milli.get(tenant, 0) + sign * amount

@@ -47,6 +47,8 @@ class Hold:
     evict: Mapping[str, int] = field(default_factory=dict)
     scratch_bytes: int = 0
     exclusive: bool = False
+    segments: tuple[tuple[int, str], ...] = ()
+    """(segment, whose it is)."""
     tenant: str = "default"
     sequence: int = 0
     """Of its placement."""
@@ -68,10 +70,21 @@ def hold_of(placement: Placement, sequence: int) -> Hold:
         evict={shared(item.dataset): int(item.bytes) for item in placement.evict},
         scratch_bytes=int(placement.scratch.bytes) if placement.scratch is not None else 0,
         exclusive=placement.exclusive,
+        segments=segments_of(placement),
         tenant=shared(str(placement.tenant)),
         sequence=sequence,
         releasing=placement.state is PlacementState.RELEASING,
     )
+
+
+def segments_of(placement: Placement) -> tuple[tuple[int, str], ...]:
+    """The segments that a placement's workers are in, and whose each is; one or none."""
+    found = dict.fromkeys(
+        (worker.network.isolation.segment, worker.network.isolation.owner)
+        for worker in placement.workers
+        if worker.network is not None
+    )
+    return tuple(shared((segment, owner or f"job/{placement.run}")) for segment, owner in found if segment is not None)
 
 
 _EVICTED = frozenset({ReportState.PREPARED, ReportState.ATTACHED})

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from railweave.contracts.fabric import FabricLeaf, FabricNode, LeafVlan
 from railweave.contracts.types import LeafName, NodeName
-from railweave.topology.model import Graph, LeafRail, ports_by_leaf_rail
+from railweave.topology.model import SHARED, Graph, VlanPlace, ports_by_leaf_rail
 from railweave.topology.plan import PlanConfig, Refusal, capacities, plan
 from railweave.topology.slots import Assignment, IsClaimed, NodeSlots, assign
 
@@ -35,13 +35,12 @@ class Inventory:
             {name: NodeSlots(node.ordinal, node.attachments, node.former) for name, node in self.nodes.items()}
         )
 
-    def vlans(self) -> dict[LeafRail, LeafVlan]:
-        """The VLANs that all share in rail mode."""
+    def vlans(self) -> dict[VlanPlace, LeafVlan]:
+        """Every VLAN of every leaf."""
         return {
-            LeafRail(leaf.leaf, vlan.rail): vlan
+            VlanPlace(leaf.leaf, vlan.rail, SHARED if vlan.segment is None else vlan.segment): vlan
             for leaf in self.leaves.values()
             for vlan in leaf.vlans
-            if vlan.segment is None
         }
 
     def newest_of(self, other: Inventory) -> Inventory:
@@ -57,7 +56,13 @@ class Inventory:
 
 
 def replan(
-    known: Inventory, graph: Graph, config: PlanConfig, is_claimed: IsClaimed, *, revision: int | None = None
+    known: Inventory,
+    graph: Graph,
+    config: PlanConfig,
+    is_claimed: IsClaimed,
+    *,
+    segments_in_use: Collection[int] = (),
+    revision: int | None = None,
 ) -> Inventory | Refusal:
     """Make the records of a graph, keeping what was given.
 
@@ -66,13 +71,14 @@ def replan(
         graph: the fabric as it is.
         config: what new VLANs are made of.
         is_claimed: which nodes' addresses are in use.
+        segments_in_use: segments that jobs are in; the VLANs of others go when they are no longer wanted.
         revision: of the records that change; by default the next one.
 
     Returns:
         All records, those that do not change as they were; or why there is none.
     """
     with _collector_paused():
-        return _replan(known, graph, config, is_claimed, revision)
+        return _replan(known, graph, config, is_claimed, segments_in_use, revision)
 
 
 @contextlib.contextmanager
@@ -88,13 +94,19 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _replan(
-    known: Inventory, graph: Graph, config: PlanConfig, is_claimed: IsClaimed, revision: int | None
+    known: Inventory,
+    graph: Graph,
+    config: PlanConfig,
+    is_claimed: IsClaimed,
+    segments_in_use: Collection[int],
+    revision: int | None,
 ) -> Inventory | Refusal:
     before = known.assignment()
     vlans_before = known.vlans()
     ports = {place: len(names) for place, names in ports_by_leaf_rail(graph).items()}
     slots = assign(before, graph, capacity=capacities(vlans_before, ports, config), is_claimed=is_claimed)
-    claimed = before.claimed(is_claimed)
+    in_use = (SHARED, *segments_in_use)
+    claimed = {VlanPlace(*place, segment) for place in before.claimed(is_claimed) for segment in in_use}
     vlans = plan(vlans_before, ports, slots.highest(is_claimed), claimed, config)
     if isinstance(vlans, Refusal):
         return vlans
@@ -134,7 +146,7 @@ def _node(name: NodeName, slots: NodeSlots, graph: Graph, known: FabricNode | No
 
 
 def _leaves(
-    graph: Graph, known: Inventory, vlans: Mapping[LeafRail, LeafVlan], revision: int
+    graph: Graph, known: Inventory, vlans: Mapping[VlanPlace, LeafVlan], revision: int
 ) -> dict[LeafName, FabricLeaf]:
     carried: dict[LeafName, list[LeafVlan]] = {}
     for place in sorted(vlans):

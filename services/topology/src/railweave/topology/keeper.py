@@ -134,8 +134,11 @@ class FabricKeeper:
         if graph is None:
             return known
         claimed = claimed_nodes(self._view.state)
+        segments = frozenset(segment for segment, _ in self._view.state.segments_held())
         # In a thread: a large fabric takes a second or two, and the loop has jobs to answer.
-        wanted = await asyncio.to_thread(replan, known, graph, self._config, claimed.__contains__)
+        wanted = await asyncio.to_thread(
+            replan, known, graph, self._config, claimed.__contains__, segments_in_use=segments
+        )
         if isinstance(wanted, Refusal):
             raise ApplyRefused(wanted)
         return wanted

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from railweave.contracts.types import LeafName, NodeName, Rail
+from railweave.topology.places import Place, places_of
 
 
 class GraphError(ValueError):
@@ -90,6 +91,27 @@ class LeafRail(NamedTuple):
     rail: Rail
 
 
+class VlanPlace(NamedTuple):
+    """Where a VLAN is: of a rail of a leaf, the one that all share or a segment's."""
+
+    leaf: LeafName
+    rail: Rail
+    segment: int = -1
+    """`SHARED` for the one that all share in rail mode."""
+
+    @property
+    def ports(self) -> LeafRail:
+        """The NICs that it is trunked to."""
+        return LeafRail(self.leaf, self.rail)
+
+    def __str__(self) -> str:
+        segment = f"segment {self.segment}, " if self.segment != SHARED else ""
+        return f"{segment}rail {int(self.rail)} of leaf {self.leaf}"
+
+
+SHARED: Final = -1
+
+
 @dataclass(frozen=True)
 class Graph:
     """A fabric. Everything is in a canonical order, so that equal fabrics are equal graphs however they were written.
@@ -115,7 +137,7 @@ class Graph:
         for name, value in (("leaves", leaves), ("spines", spines), ("links", links), ("nodes", nodes)):
             object.__setattr__(self, name, value)
         _check(self)
-        object.__setattr__(self, "_places", _places(self))
+        object.__setattr__(self, "_places", places_of(self))
 
     @cached_property
     def compute_ports(self) -> tuple[tuple[NodeName, NodePort], ...]:
@@ -134,14 +156,6 @@ class Graph:
     def island_count(self) -> int:
         """How many parts of the fabric cannot reach each other."""
         return len({place.island for place in self._places.values()})
-
-
-class Place(NamedTuple):
-    """Where something is in the fabric, as far as nearness goes."""
-
-    island: str
-    """What can reach each other has the same; named after its first leaf."""
-    pod: str
 
 
 def _ordered(link: Link) -> Link:
@@ -195,53 +209,6 @@ def _use(used: dict[tuple[str, str], str], port: tuple[str, str], user: str) -> 
     other = used.setdefault(port, user)
     if other is not user:
         raise GraphError(f"port {port[1]} of {port[0]}", f"used twice: by {other} and by {user}")
-
-
-def _places(graph: Graph) -> dict[str, Place]:
-    """Islands are what is connected by links and compute ports.
-
-    A node connects the leaves of its rails: where every rail is a network of its own, nodes still reach each other
-    rail by rail. A storage or management leaf that touches every node tells nothing.
-    """
-    parent: dict[str, str] = {name: name for name in (*(x.name for x in graph.leaves), *(x.name for x in graph.spines))}
-    parent.update((node.name, node.name) for node in graph.nodes)
-
-    def root(name: str) -> str:
-        while parent[name] != name:
-            parent[name] = parent[parent[name]]
-            name = parent[name]
-        return name
-
-    for link in graph.links:
-        parent[root(link.a.switch)] = root(link.b.switch)
-    for name, port in graph.compute_ports:
-        parent[root(name)] = root(port.leaf)
-    island: dict[str, str] = {}
-    for leaf in graph.leaves:
-        island.setdefault(root(leaf.name), leaf.name)
-    pods = _pods(graph)
-    places: dict[str, Place] = {
-        leaf.name: Place(found := island[root(leaf.name)], leaf.pod or pods.get(leaf.name) or found)
-        for leaf in graph.leaves
-    }
-    for node in graph.nodes:
-        home = next((port.leaf for port in node.ports if port.role is Role.COMPUTE), None)
-        found = island.get(root(node.name), node.name)
-        places[node.name] = Place(found, places[home].pod if home is not None else found)
-    return places
-
-
-def _pods(graph: Graph) -> dict[str, str]:
-    """The pod of a leaf with exactly one switch above it, in a fabric with a tier above that: it is that switch."""
-    tiers = {spine.name: spine.tier for spine in graph.spines}
-    if max(tiers.values(), default=0) < 3:
-        return {}
-    above: dict[str, set[str]] = {}
-    for link in graph.links:
-        for end, other in ((link.a.switch, link.b.switch), (link.b.switch, link.a.switch)):
-            if end not in tiers and other in tiers:
-                above.setdefault(end, set()).add(other)
-    return {leaf: next(iter(spines)) for leaf, spines in above.items() if len(spines) == 1}
 
 
 def ports_by_leaf_rail(graph: Graph) -> dict[LeafRail, list[NodeName]]:

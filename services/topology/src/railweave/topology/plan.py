@@ -15,8 +15,8 @@ from itertools import pairwise
 
 from railweave.contracts.fabric import LeafVlan
 from railweave.contracts.types import LeafName, Slot, VlanId
-from railweave.topology.model import LeafRail
-from railweave.topology.pool import AddressSpace, Network
+from railweave.topology.model import SHARED, LeafRail, VlanPlace
+from railweave.topology.pool import AddressSpace, Network, Overlaps
 
 _network = lru_cache(maxsize=65_536)(ipaddress.ip_network)
 """Parses a network; a large fabric has thousands, and asks for each several times."""
@@ -31,6 +31,7 @@ class PlanConfig:
     """What new VLANs are made of.
 
     `vlan_ids` are used in their order. `headroom_percent` more slots than there are ports are kept for growth.
+    Every rail of a leaf gets one VLAN that all share, and one of each of the `segments`.
     """
 
     vlan_ids: tuple[VlanId, ...]
@@ -42,6 +43,7 @@ class PlanConfig:
     headroom_percent: int = 50
     mtu: int = 9000
     vlan_qos: int = 0
+    segments: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Refusal:
     numbers: Mapping[str, int] = field(default_factory=dict)
 
 
-Vlans = Mapping[LeafRail, LeafVlan]
+Vlans = Mapping[VlanPlace, LeafVlan]
 
 
 def slots_of(vlan: LeafVlan) -> int:
@@ -63,7 +65,9 @@ def slots_of(vlan: LeafVlan) -> int:
 
 def capacities(previous: Vlans, ports: Mapping[LeafRail, int], config: PlanConfig) -> dict[LeafRail, int]:
     """The slots of each (leaf, rail): of the subnet it has, or of the one it will get."""
-    found = {place: slots_of(vlan) for place, vlan in previous.items()}
+    found: dict[LeafRail, int] = {}
+    for kept, vlan in previous.items():
+        found[kept.ports] = min(slots_of(vlan), found.get(kept.ports, Slot.MAXIMUM + 1))
     for place, count in ports.items():
         if place not in found:
             size = 1 << (32 - _prefix(count, config))
@@ -75,16 +79,16 @@ def plan(
     previous: Vlans,
     ports: Mapping[LeafRail, int],
     highest: Mapping[LeafRail, int],
-    claimed: Collection[LeafRail],
+    claimed: Collection[VlanPlace],
     config: PlanConfig,
-) -> dict[LeafRail, LeafVlan] | Refusal:
-    """Give every (leaf, rail) its VLAN.
+) -> dict[VlanPlace, LeafVlan] | Refusal:
+    """Give every (leaf, rail) its VLANs.
 
     Args:
         previous: what was given.
         ports: how many compute ports each (leaf, rail) has now.
         highest: the highest slot of each (leaf, rail).
-        claimed: where addresses are in use: these keep their VLAN, also when no port is left.
+        claimed: the VLANs on which addresses are in use: they stay, also when no port is left.
         config: what new ones are made of.
 
     Returns:
@@ -99,18 +103,23 @@ class _Planner:
         previous: Vlans,
         ports: Mapping[LeafRail, int],
         highest: Mapping[LeafRail, int],
-        claimed: Collection[LeafRail],
+        claimed: Collection[VlanPlace],
         config: PlanConfig,
     ) -> None:
         self._previous = previous
-        self._ports = ports
+        # Every VLAN that is to be, and the ports it is trunked to.
+        self._ports: dict[VlanPlace, int] = {
+            VlanPlace(*place, segment): count
+            for place, count in ports.items()
+            for segment in range(SHARED, config.segments)
+        }
         self._highest = highest
         self._claimed = claimed
         self._config = config
         self._space = AddressSpace(config.pools)
         self._space6 = AddressSpace(config.pools6)
 
-    def plan(self) -> dict[LeafRail, LeafVlan] | Refusal:
+    def plan(self) -> dict[VlanPlace, LeafVlan] | Refusal:
         for network in self._config.reserved:
             (self._space if network.version == 4 else self._space6).carve(network)
         kept = self._keep()
@@ -135,14 +144,14 @@ class _Planner:
                     space.give_back(_network(subnet))
         return self._complete(kept)
 
-    def _keep(self) -> dict[LeafRail, LeafVlan] | Refusal:
+    def _keep(self) -> dict[VlanPlace, LeafVlan] | Refusal:
         """What was given and is still wanted or in use, unless it is reserved now or lies on another one's."""
-        kept: dict[LeafRail, LeafVlan] = {}
+        kept: dict[VlanPlace, LeafVlan] = {}
         wanted = {p: vlan for p, vlan in self._previous.items() if p in self._ports or p in self._claimed}
         if self._is_clean(wanted):
             return wanted
-        reserved = _Overlaps(self._config.reserved)
-        taken = _Overlaps(())
+        reserved = Overlaps(self._config.reserved)
+        taken = Overlaps(())
         # Those in use first: where two overlap, the other one has to move.
         for place in sorted(wanted, key=lambda place: (place not in self._claimed, place)):
             vlan = wanted[place]
@@ -156,7 +165,7 @@ class _Planner:
                     taken.add(network)
             elif place in self._claimed:
                 return Refusal(
-                    f"{_name(place)} is in use on VLAN {int(vlan.vlan)} with {vlan.subnet}, which meets {other}; "
+                    f"{place} is in use on VLAN {int(vlan.vlan)} with {vlan.subnet}, which meets {other}; "
                     "drain its nodes first",
                     {"vlan": int(vlan.vlan), "nodes": self._ports.get(place, 0)},
                 )
@@ -174,9 +183,9 @@ class _Planner:
         spans.sort()
         return all(one[0] != other[0] or one[2] < other[1] for one, other in pairwise(spans))
 
-    def _grow(self, place: LeafRail, vlan: LeafVlan) -> LeafVlan | Refusal | None:
+    def _grow(self, place: VlanPlace, vlan: LeafVlan) -> LeafVlan | Refusal | None:
         """The VLAN with room for its highest slot; None where it has to be made anew."""
-        needed = self._highest.get(place, -1) + 1
+        needed = self._highest.get(place.ports, -1) + 1
         if needed <= slots_of(vlan):
             return vlan
         subnet = _network(vlan.subnet)
@@ -197,13 +206,13 @@ class _Planner:
             return vlan.model_copy(update={"subnet": str(wanted)})
         if place in self._claimed:
             return Refusal(
-                f"{_name(place)} needs {needed} slots; its subnet {vlan.subnet} has {slots_of(vlan)}, cannot grow "
+                f"{place} needs {needed} slots; its subnet {vlan.subnet} has {slots_of(vlan)}, cannot grow "
                 "where it is, and addresses on it are in use",
                 {"needed_slots": needed, "subnet_slots": slots_of(vlan)},
             )
         return None
 
-    def _complete(self, kept: dict[LeafRail, LeafVlan]) -> dict[LeafRail, LeafVlan] | Refusal:
+    def _complete(self, kept: dict[VlanPlace, LeafVlan]) -> dict[VlanPlace, LeafVlan] | Refusal:
         missing = {place: self._new_prefix(place) for place in self._ports if place not in kept}
         subnets = self._subnets(missing)
         if isinstance(subnets, Refusal):
@@ -225,6 +234,7 @@ class _Planner:
             network6 = subnets6.get(place)
             kept[place] = LeafVlan(
                 rail=place.rail,
+                segment=place.segment if place.segment != SHARED else None,
                 vlan=ids[place],
                 vlan_qos=config.vlan_qos,
                 mtu=config.mtu,
@@ -237,14 +247,14 @@ class _Planner:
             )
         return kept
 
-    def _new_prefix(self, place: LeafRail) -> int:
+    def _new_prefix(self, place: VlanPlace) -> int:
         return min(
-            _prefix(self._ports[place], self._config), _prefix_for(self._highest.get(place, -1) + 1, self._config)
+            _prefix(self._ports[place], self._config), _prefix_for(self._highest.get(place.ports, -1) + 1, self._config)
         )
 
-    def _subnets(self, missing: Mapping[LeafRail, int]) -> dict[LeafRail, Network] | Refusal:
+    def _subnets(self, missing: Mapping[VlanPlace, int]) -> dict[VlanPlace, Network] | Refusal:
         free = self._space.free_addresses
-        found: dict[LeafRail, Network] = {}
+        found: dict[VlanPlace, Network] = {}
         # The largest first: they fit while the space is still whole.
         for place in sorted(missing, key=lambda place: (missing[place], place)):
             network = self._space.take(missing[place])
@@ -253,7 +263,7 @@ class _Planner:
                 total = sum(pool.num_addresses for pool in self._config.pools)
                 pools = ", ".join(map(str, self._config.pools)) or "none"
                 return Refusal(
-                    f"{len(missing)} new subnets need {needed} addresses in blocks of up to /{min(missing.values())}; "
+                    f"{_counted(missing)} need {needed} addresses in blocks of up to /{min(missing.values())}; "
                     f"{free} of {total} are free in the pools ({pools})",
                     {
                         "needed_subnets": len(missing),
@@ -265,7 +275,7 @@ class _Planner:
             found[place] = network
         return found
 
-    def _subnets6(self, places: list[LeafRail]) -> dict[LeafRail, Network] | Refusal:
+    def _subnets6(self, places: list[VlanPlace]) -> dict[VlanPlace, Network] | Refusal:
         if not self._config.pools6:
             return {}
         free = self._space6.free_blocks(PREFIX6)
@@ -278,18 +288,19 @@ class _Planner:
         taken = ((place, self._space6.take(PREFIX6)) for place in sorted(places))
         return {place: network for place, network in taken if network is not None}
 
-    def _ids(self, kept: Vlans, missing: Iterable[LeafRail]) -> dict[LeafRail, VlanId] | Refusal:
-        """Rail k has the same id on every leaf, where nothing that was given stands against it."""
+    def _ids(self, kept: Vlans, missing: Iterable[VlanPlace]) -> dict[VlanPlace, VlanId] | Refusal:
+        """Rail k has the same id on every leaf, and in every segment, where nothing that was given is against it."""
         used: dict[LeafName, set[VlanId]] = {}
-        common: dict[int, VlanId] = {}
+        common: dict[tuple[int, int], VlanId] = {}
         for place in sorted(kept):
             used.setdefault(place.leaf, set()).add(kept[place].vlan)
-            common.setdefault(int(place.rail), kept[place].vlan)
+            common.setdefault((place.segment, int(place.rail)), kept[place].vlan)
         allowed = set(self._config.vlan_ids)
-        found: dict[LeafRail, VlanId] = {}
-        for place in sorted(missing):
+        found: dict[VlanPlace, VlanId] = {}
+        # The shared ones first, whatever segments are added later: operators know them by number.
+        for place in sorted(missing, key=lambda place: (place.segment, place)):
             on_leaf = used.setdefault(place.leaf, set())
-            usual = common.get(int(place.rail))
+            usual = common.get((place.segment, int(place.rail)))
             if usual is None or usual in on_leaf or usual not in allowed:
                 others = set(common.values())
                 free = [vlan for vlan in self._config.vlan_ids if vlan not in on_leaf]
@@ -299,37 +310,18 @@ class _Planner:
                     f"leaf {place.leaf} needs more VLANs than the {len(allowed)} of the configured ranges",
                     {"vlans_used": len(on_leaf), "vlans_total": len(allowed)},
                 )
-            common.setdefault(int(place.rail), usual)
+            common.setdefault((place.segment, int(place.rail)), usual)
             on_leaf.add(usual)
             found[place] = usual
         return found
 
 
-class _Overlaps:
-    """Finds whether a network overlaps one of many, by its prefixes."""
-
-    def __init__(self, networks: Iterable[Network]) -> None:
-        self._known: dict[tuple[int, int, int], Network] = {}
-        self._inside: dict[tuple[int, int, int], Network] = {}
-        for network in networks:
-            self.add(network)
-
-    def add(self, network: Network) -> None:
-        base, bits = int(network.network_address), network.max_prefixlen
-        self._known[network.version, network.prefixlen, base] = network
-        for length in range(network.prefixlen + 1):
-            self._inside.setdefault((network.version, length, base >> (bits - length) << (bits - length)), network)
-
-    def find(self, network: Network) -> Network | None:
-        base, bits = int(network.network_address), network.max_prefixlen
-        inside = self._inside.get((network.version, network.prefixlen, base))
-        if inside is not None:
-            return inside
-        for length in range(network.prefixlen):
-            around = self._known.get((network.version, length, base >> (bits - length) << (bits - length)))
-            if around is not None:
-                return around
-        return None
+def _counted(places: Collection[VlanPlace]) -> str:
+    """How many subnets, and how many of them are segments'."""
+    segments = sum(1 for place in places if place.segment != SHARED)
+    leaves = len({place.leaf for place in places})
+    of_segments = f" ({segments} of segments, on {leaves} leaves)" if segments else ""
+    return f"{len(places)} new subnets{of_segments}"
 
 
 def _prefix(ports: int, config: PlanConfig) -> int:
@@ -344,7 +336,3 @@ def _prefix_for(slots: int, config: PlanConfig) -> int:
 
 def _slots(addresses: int, first_offset: int, vf_stride: int) -> int:
     return min((addresses - 1 - first_offset) // vf_stride, Slot.MAXIMUM + 1)
-
-
-def _name(place: LeafRail) -> str:
-    return f"rail {int(place.rail)} of leaf {place.leaf}"

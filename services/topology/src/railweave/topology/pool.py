@@ -97,3 +97,30 @@ class AddressSpace:
     def _base(self, address: int, size: int) -> int:
         shift = self._bits - size
         return address >> shift << shift
+
+
+class Overlaps:
+    """Finds whether a network overlaps one of many, by its prefixes."""
+
+    def __init__(self, networks: Iterable[Network]) -> None:
+        self._known: dict[tuple[int, int, int], Network] = {}
+        self._inside: dict[tuple[int, int, int], Network] = {}
+        for network in networks:
+            self.add(network)
+
+    def add(self, network: Network) -> None:
+        base, bits = int(network.network_address), network.max_prefixlen
+        self._known[network.version, network.prefixlen, base] = network
+        for length in range(network.prefixlen + 1):
+            self._inside.setdefault((network.version, length, base >> (bits - length) << (bits - length)), network)
+
+    def find(self, network: Network) -> Network | None:
+        base, bits = int(network.network_address), network.max_prefixlen
+        inside = self._inside.get((network.version, network.prefixlen, base))
+        if inside is not None:
+            return inside
+        for length in range(network.prefixlen):
+            around = self._known.get((network.version, length, base >> (bits - length) << (bits - length)))
+            if around is not None:
+                return around
+        return None

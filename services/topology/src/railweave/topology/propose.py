@@ -6,40 +6,42 @@ Ids only: leaf, port, VLAN and subnet of each VF follow from the records when th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 from railweave.contracts.proposal import Ask, FabricProposal, NodesProposal
 from railweave.contracts.reasons import Lack, Reason, ReasonCode
 from railweave.contracts.types import NodeName, build
 from railweave.runtime.cluster import ClusterState
+from railweave.topology.segments import choose_segment
 
 MOST_NODES_NAMED = 8
 """Nodes given a reason of their own; the summary counts the rest."""
 
 
-def propose(ask: Ask, nodes: NodesProposal, state: ClusterState) -> FabricProposal:
-    """Propose `rail` mode for a job on the proposed nodes, or say why they cannot carry it.
+def propose(
+    ask: Ask, nodes: NodesProposal, state: ClusterState, *, segment_owner: Literal["tenant", "job"] = "tenant"
+) -> FabricProposal:
+    """Propose how a job is isolated on the proposed nodes, or say why they cannot carry it.
 
     Args:
         ask: the round.
         nodes: the nodes of that round.
         state: the folded cluster.
+        segment_owner: who shares a segment in tenant mode.
     """
-    if ask.spec.network is not None and ask.spec.network.isolation == "tenant":
-        return _answer(ask, state, (_no_segments(),), never=True)
     unknown = [reason for name in nodes.nodes if (reason := _fault(name, state)) is not None]
     if unknown:
         return _answer(ask, state, _summed(unknown, len(nodes.nodes)))
     apart = _apart(nodes.nodes, state)
-    return _answer(ask, state, (apart,) if apart is not None else ())
-
-
-def _no_segments() -> Reason:
-    return Reason(
-        code=ReasonCode.SEGMENTS_EXHAUSTED,
-        text="isolation tenant needs a segment, and this fabric has none configured: 0 of 0 free",
-        numbers={"segments_used": 0, "segments_total": 0},
-        remedy="ask for isolation rail",
-    )
+    if apart is not None:
+        return _answer(ask, state, (apart,))
+    if ask.spec.network is None or ask.spec.network.isolation == "rail":
+        return _answer(ask, state, ())
+    owner = f"tenant/{ask.spec.tenant}" if segment_owner == "tenant" else f"job/{ask.run}"
+    segment = choose_segment(owner, nodes.nodes, state)
+    if isinstance(segment, Reason):
+        return _answer(ask, state, (segment,), never=not segment.lacks)
+    return _answer(ask, state, (), segment=segment, owner=owner)
 
 
 def _fault(name: NodeName, state: ClusterState) -> Reason | None:
@@ -105,7 +107,9 @@ def _apart(names: Sequence[NodeName], state: ClusterState) -> Reason | None:
     )
 
 
-def _answer(ask: Ask, state: ClusterState, reasons: tuple[Reason, ...], *, never: bool = False) -> FabricProposal:
+def _answer(
+    ask: Ask, state: ClusterState, reasons: tuple[Reason, ...], *, never: bool = False, **isolation: Any
+) -> FabricProposal:
     return build(
         FabricProposal,
         cluster=ask.cluster,
@@ -116,4 +120,5 @@ def _answer(ask: Ask, state: ClusterState, reasons: tuple[Reason, ...], *, never
         based_on=dict(state.sequences),
         reasons=reasons,
         never=never,
+        **({"mode": "tenant"} | isolation if isolation else {}),
     )

@@ -73,7 +73,7 @@ class TopologyService:
             nodes = proposals[Concern.NODES]
             if not isinstance(nodes, NodesProposal):
                 raise ContractError("proposals", "expected a nodes proposal")
-            return propose(ask, nodes, view.state)
+            return propose(ask, nodes, view.state, segment_owner=self._settings.segment_owner)
 
         self._desk = ProposalDesk(
             ctx.bus,

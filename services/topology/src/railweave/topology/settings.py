@@ -37,6 +37,12 @@ class TopologySettings(Section):
     headroom_percent: int = Field(default=50, ge=0, le=1000, description="slots kept for growth, in per cent of ports")
     mtu: int = Field(default=9000, ge=1280, le=9216, description="MTU of all VLANs, bytes")
     vlan_qos: int = Field(default=0, ge=0, le=7, description="VLAN priority of all VLANs")
+    segments: int = Field(
+        default=0, ge=0, le=4000, description="isolated segments: each is a VLAN a rail on every leaf"
+    )
+    segment_owner: Literal["tenant", "job"] = Field(
+        default="tenant", description="who shares a segment: all jobs of a tenant, or each job has its own"
+    )
     driver: Literal["none", "linux"] = Field(default="none", description="linux: make the fabric in this kernel")
     run: str = Field(
         default="rw",
@@ -83,6 +89,7 @@ class TopologySettings(Section):
             headroom_percent=self.headroom_percent,
             mtu=self.mtu,
             vlan_qos=self.vlan_qos,
+            segments=self.segments,
         )
 
     def load(self) -> Graph | None:
