@@ -10,7 +10,7 @@ from typing import Final
 
 from railweave.contracts.types import LeafName, NodeName, Rail
 from railweave.topology.cabling import Cable, Cabling, CablingBuilder, Device, End, Kind, Where
-from railweave.topology.hostlist import HostlistError, expand
+from railweave.topology.hostlist import HostlistError, expand, expand_ends
 from railweave.topology.inferring import graph_of
 from railweave.topology.model import Graph, Role
 from railweave.topology.yaml_tree import MOST_BYTES, FileError, Items, Reader, Value, read_yaml, scalar_text
@@ -18,6 +18,8 @@ from railweave.topology.yaml_tree import MOST_BYTES, FileError, Items, Reader, V
 VERSION: Final = 1
 _RAILS: Final = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?\Z", re.ASCII)
 _MOST_RAILS: Final = 256
+_HIGHEST_TIER: Final = 10_000
+"""Five is much; but switches in a row, told by a format that knows no tiers, stand each above the one before."""
 
 _Row = Sequence[tuple[Rail, LeafName, str | None]]
 """Rail, leaf, and the leaf's port where it is named, of one node."""
@@ -87,7 +89,7 @@ class _FabricFile:
         return self._found.built()
 
     def _read_spines(self, reader: Reader) -> None:
-        tier = reader.integer("tier", 2, low=2, high=9)
+        tier = reader.integer("tier", 2, low=2, high=_HIGHEST_TIER)
         names = self._names(reader, "name")
         uplinks = self._expanded(reader, "uplinks")
         reader.finish()
@@ -113,8 +115,18 @@ class _FabricFile:
             if not isinstance(item, Items) or len(item.items) != 2:
                 reason = "expected two ends such as [leaf1:Ethernet48, spine1:Ethernet0]"
                 raise FileError(self._file, item.line, path, reason)
-            ends = [_end(scalar_text(end, self._file, path)) for end in item.items]
-            self._found.cable(Cable(ends[0], ends[1], Where(self._file, item.line)))
+            one, other = (self._ends(end, path) for end in item.items)
+            if len(one) != len(other):
+                reason = f"expected as many ends on both sides, found {len(one)} and {len(other)}"
+                raise FileError(self._file, item.line, path, reason)
+            for a, b in zip(one, other, strict=True):
+                self._found.cable(Cable(a, b, Where(self._file, item.line)))
+
+    def _ends(self, value: Value, path: str) -> list[End]:
+        try:
+            return [End(switch, port) for switch, port in expand_ends(scalar_text(value, self._file, path))]
+        except HostlistError as error:
+            raise FileError(self._file, value.line, path, str(error)) from None
 
     def _read_nodes(self, reader: Reader) -> None:
         names = self._names(reader, "name")
@@ -218,8 +230,3 @@ class _FabricFile:
             return LeafName(name)
         except ValueError as error:
             raise reader.error(key, str(error)) from None
-
-
-def _end(text: str) -> End:
-    switch, colon, port = text.partition(":")
-    return End(switch, port if colon and port else None)
