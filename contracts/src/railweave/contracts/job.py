@@ -214,6 +214,8 @@ class JobPlaced(_AnswerEvent):
     nodes: tuple[NodeName, ...]
     """In rank order."""
     workers: tuple[PlacedWorker, ...]
+    segment: int | None = None
+    """What isolates it from other tenants; none in `rail` mode."""
     rendezvous: Rendezvous | None = None
     warnings: tuple[str, ...] = ()
     commit: str

@@ -152,6 +152,8 @@ class JobDetail(Document):
     times: dict[JobState, UtcTime] = {}
     """When each state was reached."""
     placed: tuple[PlacedWorker, ...] = ()
+    segment: int | None = None
+    """What isolates it from other tenants; none in `rail` mode."""
     progress: tuple[NodeProgress, ...] = ()
     reasons: tuple[Reason, ...] = ()
     lacks: tuple[Lack, ...] = ()

@@ -65,6 +65,7 @@ RICH: dict[str, dict[str, Any]] = {
             {"worker": 0, "node": "gpu-001", "addresses": ["10.64.0.18", "10.64.1.18"], "gpus": [PLACED_GPU["uuid"]]},
             {"worker": 1, "node": "gpu-002", "addresses": ["10.64.0.34", "fd00:64::34"], "gpus": []},
         ],
+        "segment": 7,
         "rendezvous": {"address": "10.64.0.18", "port": 29500},
         "warnings": ["the nodes are on 2 leaves, preferred was 1"],
         "commit": "c-1f6c1c2e",

@@ -114,6 +114,8 @@ def job_text(detail: JobDetail, now: datetime) -> Group:
     if row.name or row.uid or row.queue:
         named = (("name", row.name), ("uid", row.uid), ("queue", row.queue))
         facts.append(", ".join(f"{key} {value}" for key, value in named if value))
+    if detail.segment is not None:
+        facts.append(f"segment {detail.segment}, isolated from other tenants")
     parts: list[RenderableType] = [head, block("job", facts)]
     times = sorted(detail.times.items(), key=lambda item: item[1])
     previous = row.submitted_at

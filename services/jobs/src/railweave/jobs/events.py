@@ -22,6 +22,7 @@ from railweave.contracts.job import (
 )
 from railweave.contracts.placement import Head, JobState, Placement
 from railweave.contracts.types import Round, build
+from railweave.runtime.held import segments_of
 
 _MOST_BYTES = 700_000
 """Of a message's 1 MiB, for workers; nodes are told beside them."""
@@ -90,6 +91,7 @@ def placed(run: JobRun, round_number: int, placements: Sequence[Placement]) -> J
         **identity(run, round_number),
         nodes=tuple(placement.node for placement in placements),
         workers=workers,
+        segment=next((segment for placement in placements for segment, _ in segments_of(placement)), None),
         rendezvous=placements[0].rendezvous,
         warnings=warnings,
         commit=placements[0].commit,

@@ -124,13 +124,16 @@ class Queries:
         found = await self._placements(head)
         placements = [found[node] for node in head.nodes if node in found]
         workers: tuple[PlacedWorker, ...] = ()
+        segment: int | None = None
         if placements and any(item.workers for item in placements):
-            workers = placed(head.run, int(head.round), placements).workers
+            answer = placed(head.run, int(head.round), placements)
+            workers, segment = answer.workers, answer.segment
         return query.JobDetail(
             row=row_of(head),
             spec=head.spec,
             times=head.times,
             placed=workers,
+            segment=segment,
             progress=await self._progress(head),
             reasons=head.reasons,
             lacks=head.lacks,

@@ -37,6 +37,7 @@ def up(
     rails: Annotated[int, typer.Option("--rails", help="Physical NICs of each node.")] = 4,
     vfs: Annotated[int, typer.Option("--vfs", help="Virtual functions of each NIC.")] = 8,
     gpus: Annotated[int, typer.Option("--gpus", help="Simulated GPUs of each node.")] = 4,
+    segments: Annotated[int, typer.Option("--segments", help="Isolated segments, for tenants' jobs.")] = 0,
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Nodes in memory, also as root: nothing is made in the kernel.")
     ] = False,
@@ -56,7 +57,7 @@ def up(
     """
     where = (directory or Path(STATE_DIRECTORY)).absolute()
     in_memory = simulated or not may_make_namespaces()
-    shape = Shape(nodes, leaves, rails, vfs, gpus, simulated=in_memory, fabric=fabric)
+    shape = Shape(nodes, leaves, rails, vfs, gpus, segments=segments, simulated=in_memory, fabric=fabric)
     if detach:
         _detach(where, sys.argv[1:])
         return

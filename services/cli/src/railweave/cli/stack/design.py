@@ -51,6 +51,8 @@ class Shape:
     scratch_bytes: int = 100 * _GIB
     fetch_bytes_per_s: int = 0
     simulated: bool = True
+    segments: int = 0
+    """Of the fabric, for jobs that ask for isolation `tenant`."""
     fabric: Path | None = None
     """A fabric file or topograph model that says which nodes there are; `nodes` and `leaves` then say nothing."""
 
@@ -61,6 +63,7 @@ class Shape:
             ("rails", 1, 16),
             ("vfs", 1, 64),
             ("gpus", 0, 64),
+            ("segments", 0, 64),
         ):
             value = getattr(self, name)
             if not low <= value <= high:
@@ -169,7 +172,7 @@ def port_name(index: int, rail: int) -> str:
 
 
 def _topology(run: str, shape: Shape, fabric_file: Path) -> dict[str, Any]:
-    section: dict[str, Any] = {"fabric_file": str(fabric_file)}
+    section: dict[str, Any] = {"fabric_file": str(fabric_file), "segments": shape.segments}
     if not shape.simulated:
         section |= {"driver": "linux", "run": run}
     return section
