@@ -53,12 +53,21 @@ class Later(TyperCommand):
         return self.entry.load().make_context(info_name, args, parent, **extra)
 
 
-def group_of(entries: Sequence[Entry]) -> type[TyperGroup]:
-    """The class of a group that consists of the entries, in their order."""
+def group_of(entries: Sequence[Entry], *, alone: str | None = None) -> type[TyperGroup]:
+    """The class of a group that consists of the entries, in their order.
+
+    Args:
+        entries: its commands.
+        alone: the command that the group's name stands for where none is given, or options are.
+    """
 
     class Group(TyperGroup):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             self.commands = {entry.name: Later(entry) for entry in entries}
+
+        def parse_args(self, ctx: Any, args: list[str]) -> Any:
+            is_alone = not args or (args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx))
+            return super().parse_args(ctx, [alone, *args] if alone is not None and is_alone else args)
 
     return Group

@@ -49,9 +49,9 @@ COMMANDS = (
     Entry("node", "nodes:app", _CLUSTER, "Look at a node (`node NAME`), or say what you want of it."),
     Entry(
         "fabric",
-        "cluster:fabric",
+        "fabric:app",
         _CLUSTER,
-        "Show the fabric: leaves with their VLANs and subnets, and where nodes hang.",
+        "Show the fabric (`fabric`), import it from what a site has, write it, plan it and make it so.",
     ),
     Entry(
         "gpus",

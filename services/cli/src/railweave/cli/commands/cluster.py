@@ -1,9 +1,8 @@
-"""What the streams say of fabric, GPUs, datasets and tenants, read from them directly: no service need run."""
+"""What the streams say of GPUs, datasets and tenants, read from them directly: no service need run."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -15,73 +14,8 @@ from railweave.cli.output import Column, print_json, show, table
 from railweave.cli.session import connected, run
 from railweave.cli.target import Target
 from railweave.contracts.inventory import DatasetState
-from railweave.runtime.cluster import DESIRED, FABRIC, NODES, PLACEMENTS, ClusterState
+from railweave.runtime.cluster import DESIRED, NODES, PLACEMENTS, ClusterState
 from railweave.runtime.held import NodeState
-
-
-def fabric(
-    ctx: typer.Context,
-    nodes: Annotated[bool, typer.Option("--nodes", help="Also where each node hangs.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show the fabric: leaves with their VLANs and subnets, and where nodes hang."""
-    state = run(_read(target(ctx), FABRIC))
-    leaves = sorted(state.leaves.values(), key=lambda leaf: leaf.leaf)
-    hung = sorted((node.fabric for node in state.nodes.values() if node.fabric), key=lambda record: record.ordinal)
-    if as_json:
-        print_json({"leaves": leaves, "nodes": hung})
-        return
-    if not leaves:
-        show("no fabric yet: the topology service publishes it from its fabric file")
-        return
-    ports: dict[str, int] = {}
-    for record in hung:
-        for attachment in record.attachments:
-            ports[attachment.leaf] = ports.get(attachment.leaf, 0) + 1
-    show(
-        table(
-            [
-                Column("LEAF", keep=True),
-                Column("POD"),
-                Column("PORTS", right=True),
-                Column("RAIL", right=True),
-                Column("VLAN", right=True),
-                Column("SUBNET", keep=True),
-                Column("GATEWAY", ratio=1),
-            ],
-            [
-                (
-                    str(leaf.leaf) if first else "",
-                    leaf.pod if first else "",
-                    str(ports.get(leaf.leaf, 0)) if first else "",
-                    str(int(vlan.rail)) + (f"/{vlan.segment}" if vlan.segment is not None else ""),
-                    str(int(vlan.vlan)),
-                    vlan.subnet,
-                    vlan.gateway,
-                )
-                for leaf in leaves
-                for first, vlan in _with_first(leaf.vlans)
-            ],
-        )
-    )
-    if nodes:
-        show(
-            table(
-                [Column("NODE", keep=True), Column("NUMBER", right=True), Column("LEAF:PORT BY RAIL", ratio=1)],
-                [
-                    (
-                        str(record.node),
-                        str(record.ordinal),
-                        " ".join(f"{item.leaf}:{item.port}" for item in record.attachments),
-                    )
-                    for record in hung
-                ],
-            )
-        )
-
-
-def _with_first(items: Any) -> list[tuple[bool, Any]]:
-    return [(number == 0, item) for number, item in enumerate(items)]
 
 
 @dataclass(slots=True)
