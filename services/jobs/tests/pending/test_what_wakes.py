@@ -29,7 +29,7 @@ NODE = make(NodeDesired, node="n0", generation=1, mode="schedulable")
             make(FabricNode, node="n0", revision=1, ordinal=0, island="i", pod="p", attachments=[]),
             {Lack.FABRIC, Lack.SEGMENT},
         ),
-        (make(FabricReport, leaf="l", revision=1, applied=True), None),
+        (make(FabricReport, leaf="l", revision=1, applied=True), {Lack.SEGMENT}),
     ],
     ids=lambda value: type(value).__name__,
 )
