@@ -78,6 +78,8 @@ class Cabling:
 
     def is_half(self, cable: Cable) -> bool:
         """Whether one end says that the cable is there and the other, which was asked, does not."""
+        if not self.reporters:
+            return False
         asked = self.reporters & {cable.a.device, cable.b.device}
         return len(asked) == 2 and not asked <= cable.told_by
 
@@ -110,15 +112,12 @@ class CablingBuilder:
         self._reporters.add(name)
 
     def cable(self, cable: Cable) -> None:
-        """Take in a cable. One whose ends both name a port, or that is told by its other end, is merged."""
+        """Take in a cable. One whose ends both name a port is one cable however often it is told of."""
         key = (cable.a, cable.b) if _order(cable.a) <= _order(cable.b) else (cable.b, cable.a)
         is_named = cable.a.port is not None and cable.b.port is not None
         known = self._cables.get(key) if is_named else None
         if known is None:
             self._cables[key if is_named else len(self._cables)] = cable
-        elif not cable.told_by or cable.told_by <= known.told_by:
-            # Told twice by the same end: two cables in one port, which checks and graph refuse.
-            self._cables[len(self._cables)] = cable
         else:
             self._cables[key] = replace(known, told_by=known.told_by | cable.told_by)
 

@@ -36,10 +36,17 @@ def graph_of(cabling: Cabling) -> tuple[Graph, tuple[str, ...]]:
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """The key that sorts `eth10` behind `eth9`."""
     return tuple(
-        (0, int(part), part) if part.isdecimal() and part.isascii() else (1, 0, part)
+        # Python refuses to make a number of thousands of digits, and no port has such a name.
+        (0, int(part), part) if part.isdecimal() and part.isascii() and len(part) < 20 else (1, 0, part)
         for part in _DIGITS.split(name)
         if part
     )
+
+
+def tiers_of(cabling: Cabling) -> dict[str, int]:
+    """How high each switch stands, a leaf being 1; of a cabling whose cables all end on devices that are there."""
+    inference = _Inference(cabling)
+    return inference.tiers(*inference.sorted_cables())
 
 
 class _Inference:
@@ -50,8 +57,8 @@ class _Inference:
 
     def graph(self) -> tuple[Graph, tuple[str, ...]]:
         self._check_names()
-        host_cables, switch_cables = self._sorted_cables()
-        tiers = self._tiers(host_cables, switch_cables)
+        host_cables, switch_cables = self.sorted_cables()
+        tiers = self.tiers(host_cables, switch_cables)
         host_cables = self._without_strays(host_cables, tiers)
         try:
             return self._made(tiers, host_cables, switch_cables), tuple(self._notes)
@@ -71,7 +78,7 @@ class _Inference:
             except ValueError as error:
                 raise FileError(*device.where, device.name[:80], str(error)) from None
 
-    def _sorted_cables(self) -> tuple[list[tuple[End, End, Cable]], list[Cable]]:
+    def sorted_cables(self) -> tuple[list[tuple[End, End, Cable]], list[Cable]]:
         """Cables of hosts as (host's end, leaf's end, cable), and those between switches; half links are left out."""
         hosts: list[tuple[End, End, Cable]] = []
         switches: list[Cable] = []
@@ -108,7 +115,7 @@ class _Inference:
         if len(things) > _MOST_NAMED:
             self._notes.append(f"{what} {len(things) - _MOST_NAMED} more")
 
-    def _tiers(self, host_cables: Iterable[tuple[End, End, Cable]], switch_cables: Iterable[Cable]) -> dict[str, int]:
+    def tiers(self, host_cables: Iterable[tuple[End, End, Cable]], switch_cables: Iterable[Cable]) -> dict[str, int]:
         switches = [device for device in self._cabling.devices if device.kind is Kind.SWITCH]
         tiers = {device.name: device.tier for device in switches if device.tier is not None}
         beside: dict[str, set[str]] = defaultdict(set)

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from railweave.topology.disjoint import Sets
+
 if TYPE_CHECKING:
     from railweave.topology.model import Graph
 
@@ -42,32 +44,13 @@ def places_of(graph: Graph) -> dict[str, Place]:
     return places
 
 
-class _Groups:
-    """Names in disjoint sets."""
-
-    def __init__(self) -> None:
-        self._parent: dict[str, str] = {}
-
-    def of(self, name: str) -> str:
-        """What stands for the set that a name is in."""
-        parent = self._parent
-        parent.setdefault(name, name)
-        while parent[name] != name:
-            parent[name] = parent[parent[name]]
-            name = parent[name]
-        return name
-
-    def join(self, one: str, other: str) -> None:
-        self._parent[self.of(one)] = self.of(other)
-
-
 def _islands(graph: Graph, homes: Iterable[_Home], aside: Collection[str]) -> dict[str, str]:
     """The island of each leaf.
 
     A node connects the leaves of its rails: where every rail is a network of its own, nodes still reach each other
     rail by rail. Leaves aside carry no jobs: each belongs to the first island that it leads to, and joins none.
     """
-    groups = _Groups()
+    groups = Sets()
     for home in homes:
         for leaf in home:
             groups.join(leaf, home[0])
@@ -131,7 +114,7 @@ def _grouped(sets: Mapping[frozenset[str], int]) -> dict[str, str]:
             seen[name] += count
             if name != first:
                 together[first, name] += count
-    groups = _Groups()
+    groups = Sets()
     for (one, other), count in together.items():
         if 2 * count > min(seen[one], seen[other]):
             groups.join(one, other)
