@@ -166,7 +166,7 @@ def test_exactly_the_cables_that_were_swapped_are_found(data: st.DataObject) -> 
         mine, theirs = data.draw(st.tuples(st.integers(0, rails - 1), st.integers(0, rails - 1)))
         rows = fabric.rows
         rows[first][mine], rows[second][theirs] = rows[second][theirs], rows[first][mine]
-    swapped = {
+    swapped: dict[tuple[str, str | None], str] = {
         (node, f"rail {rail}" if fabric.by_rail else f"mlx5_{rail}"): right[node][rail]
         for node, rail in product(right, range(rails))
         if fabric.rows[node][rail] != right[node][rail]
