@@ -88,7 +88,11 @@ class TestNames:
         assert (finding.kind, finding.device, finding.is_error) == (FindingKind.MISSING_NAME, name, True)
 
     @pytest.mark.parametrize(
-        "name", ["e09d730300858d88", "0xe09d730300858d88", "H-e09d730300858d88", "08:c0:eb:12:34:56", "08c0eb123456"]
+        "name",
+        [
+            *("e09d730300858d88", "0xe09d730300858d88", "H-e09d730300858d88", "ca-e09d730300858d88"),
+            *("08:c0:eb:12:34:56", "08c0eb123456", "localhost"),
+        ],
     )
     def test_a_device_known_by_its_number_only_works_and_is_told_of(self, name: str) -> None:
         made = CablingBuilder()

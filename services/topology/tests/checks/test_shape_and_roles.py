@@ -117,7 +117,7 @@ class TestIslands:
         text = TREE.replace("uplinks: core}", "tier: 2}")
         found = [one for one in findings(text) if one.kind is FindingKind.ISLAND]
         assert [(one.device, one.is_error) for one in found] == [("leaf1", False), ("leaf3", False), ("leaf5", False)]
-        assert found[0].text == "island of leaf1: 4 nodes, which cannot reach the 8 nodes of 2 other islands"
+        assert found[0].text == "island of leaf1: 4 of 12 nodes, out of reach of 2 other islands"
 
     def test_one_fabric_is_not_told_of(self) -> None:
         assert findings(TREE) == []

@@ -13,9 +13,11 @@ from railweave.topology.checks.finding import Finding, FindingKind
 from railweave.topology.checks.wiring import Wiring
 
 _NUMBER: Final = re.compile(
-    r"(?:[HSR]-)?(?:0x)?(?:[0-9a-f]{16}|[0-9a-f]{12}|(?:[0-9a-f]{2}[:-]){5,7}[0-9a-f]{2})", re.IGNORECASE
+    r"(?:[HSR]-|ca-)?(?:0x)?(?:[0-9a-f]{16}|[0-9a-f]{12}|(?:[0-9a-f]{2}[:-]){5,7}[0-9a-f]{2})", re.IGNORECASE
 )
-"""A GUID or MAC address."""
+"""A GUID or MAC address, as formats and importers name what has no name."""
+_NOBODY: Final = frozenset({"localhost", "localhost.localdomain"})
+"""What a host calls itself that nobody has given a name."""
 _LONGEST: Final = 80
 
 
@@ -53,11 +55,11 @@ def names_alike(wiring: Wiring) -> Iterator[Finding]:
 
 
 def names_missing(wiring: Wiring) -> Iterator[Finding]:
-    """No name at all is an error; a device known by its number works, and a node cannot be told from a spare."""
+    """No name at all is an error. What is known by its number works, and no scheduler knows a node by that name."""
     for device in wiring.devices.values():
         is_empty = not device.name.strip()
-        if is_empty or _NUMBER.fullmatch(device.name):
-            what = "there is no name" if is_empty else "has no name, only a number"
+        if is_empty or _NUMBER.fullmatch(device.name) or device.name.casefold() in _NOBODY:
+            what = "there is no name" if is_empty else "has no name of its own"
             yield Finding(
                 FindingKind.MISSING_NAME,
                 device.name,

@@ -132,9 +132,10 @@ def islands(wiring: Wiring) -> Iterator[Finding]:
     for leaf in sorted(carrying):
         first.setdefault(parts.of(leaf), leaf)
     for part, leaf in first.items():
+        others = len(counts) - 1
         text = (
-            f"island of {leaf}: {counts[part]} nodes, which cannot reach the {counts.total() - counts[part]} nodes of "
-            f"{len(counts) - 1} other islands"
+            f"island of {leaf}: {counts[part]} of {counts.total()} nodes, out of reach of "
+            f"{others} other island{'s' if others > 1 else ''}"
         )
         where = wiring.devices[leaf].where
         yield Finding(FindingKind.ISLAND, leaf, None, "meant to be apart", text, where, is_error=False)
