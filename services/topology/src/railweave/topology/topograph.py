@@ -5,7 +5,6 @@ The format tells no rails and no ports: every node gets as many rails as asked f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from railweave.topology.cabling import Cable, Cabling, CablingBuilder, Device, End, Kind, Where
@@ -13,6 +12,7 @@ from railweave.topology.fabric_file import read_bytes
 from railweave.topology.hostlist import HostlistError, expand
 from railweave.topology.inferring import graph_of
 from railweave.topology.model import Graph
+from railweave.topology.trees import LoopError, tree_tiers
 from railweave.topology.yaml_tree import FileError, Reader, read_yaml
 
 
@@ -47,13 +47,16 @@ def read_cabling(text: bytes | str, file: str, *, rails: int) -> Cabling:
     children, lines = _switches(top)
     blocks = _blocks(top)
     top.finish()
-    nodes_of: dict[str, list[tuple[str, int]]] = {}
+    nodes_of: dict[str, list[tuple[str, int | None]]] = {}
     for switch, nodes, line in blocks:
         nodes_of.setdefault(switch, []).extend((node, line) for node in nodes)
     if odd := sorted(name for name in nodes_of if children.get(name)):
         raise top.error("blocks", f"switch {odd[0]} has both nodes and switches under it")
     found = CablingBuilder()
-    tiers = _tiers(children, _lowest(children, nodes_of), top)
+    try:
+        tiers = tree_tiers(children, nodes_of)
+    except LoopError as error:
+        raise top.error("switches", str(error)) from None
     for name, tier in tiers.items():
         found.declare(Device(name, Kind.SWITCH, Where(file, lines.get(name)), tier))
     for name, under in children.items():
@@ -68,13 +71,7 @@ def read_cabling(text: bytes | str, file: str, *, rails: int) -> Cabling:
     return found.built()
 
 
-def _lowest(children: dict[str, list[str]], nodes_of: Iterable[str]) -> set[str]:
-    """The switches with no switch under them."""
-    names = {*children, *nodes_of, *(child for under in children.values() for child in under)}
-    return {name for name in names if not children.get(name)}
-
-
-def _switches(top: Reader) -> tuple[dict[str, list[str]], dict[str, int]]:
+def _switches(top: Reader) -> tuple[dict[str, list[str]], dict[str, int | None]]:
     """What is under each switch, and where each switch is written."""
     children: dict[str, list[str]] = {}
     parent: dict[str, str] = {}
@@ -92,9 +89,9 @@ def _switches(top: Reader) -> tuple[dict[str, list[str]], dict[str, int]]:
     return children, switches.mapping.key_lines
 
 
-def _blocks(top: Reader) -> list[tuple[str, list[str], int]]:
+def _blocks(top: Reader) -> list[tuple[str, list[str], int | None]]:
     """Switch, nodes and line of each block. A block without a switch tells nothing of the network."""
-    found: list[tuple[str, list[str], int]] = []
+    found: list[tuple[str, list[str], int | None]] = []
     for block in top.readers("blocks"):
         block.ignore("labels", "annotations", "name")
         switch = block.optional_text("switch")
@@ -113,21 +110,3 @@ def _expanded(reader: Reader, key: str) -> list[str]:
         except HostlistError as error:
             raise FileError(reader.file, line, f"{reader.path}.{key}", str(error)) from None
     return names
-
-
-def _tiers(children: dict[str, list[str]], lowest: set[str], top: Reader) -> dict[str, int]:
-    """How high each switch stands: one more than the highest under it."""
-    tiers = dict.fromkeys(lowest, 1)
-    waiting = [name for name in children if name not in lowest]
-    while waiting:
-        later: list[str] = []
-        for name in waiting:
-            below = [tiers.get(child) for child in children[name]]
-            if None in below:
-                later.append(name)
-            else:
-                tiers[name] = 1 + max(tier for tier in below if tier is not None)
-        if len(later) == len(waiting):
-            raise top.error("switches", f"{min(later)} is above itself")
-        waiting = later
-    return tiers

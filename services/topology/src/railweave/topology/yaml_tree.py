@@ -36,7 +36,7 @@ class FileError(ValueError):
 class Scalar:
     """A text or a whole number; None where nothing was written."""
 
-    line: int
+    line: int | None
     value: str | int | None
 
 
@@ -44,7 +44,7 @@ class Scalar:
 class Items:
     """A list."""
 
-    line: int
+    line: int | None
     items: list[Value]
 
 
@@ -52,9 +52,9 @@ class Items:
 class Mapping:
     """Keys and their values, in the order written."""
 
-    line: int
+    line: int | None
     entries: dict[str, Value]
-    key_lines: dict[str, int]
+    key_lines: dict[str, int | None]
 
 
 Value = Scalar | Items | Mapping
@@ -66,21 +66,36 @@ def read_yaml(text: bytes | str, file: str) -> Mapping:
     Raises:
         FileError: it is not that, or uses what is refused.
     """
-    size = len(text)
-    if size > MOST_BYTES:
-        raise FileError(file, None, "", f"expected at most {MOST_BYTES} bytes, found {size}")
-    try:
-        top = _Builder(file).build(text if isinstance(text, str) else _decoded(text, file))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "malformed"
-        raise FileError(file, mark.line + 1 if mark else None, "", f"not YAML: {reason}") from None
+    top = read_yaml_value(text, file)
     if not isinstance(top, Mapping):
         raise FileError(file, top.line if top else None, "", "expected a mapping with keys at the top")
     return top
 
 
-def _decoded(raw: bytes, file: str) -> str:
+def read_yaml_value(text: bytes | str, file: str) -> Value | None:
+    """Read a document, whatever it is; None where it is empty.
+
+    Raises:
+        FileError: it is not YAML, or uses what is refused.
+    """
+    try:
+        return _Builder(file).build(text_of(text, file))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "malformed"
+        raise FileError(file, mark.line + 1 if mark else None, "", f"not YAML: {reason}") from None
+
+
+def text_of(raw: bytes | str, file: str) -> str:
+    """The text of a file.
+
+    Raises:
+        FileError: it is too large, or not UTF-8.
+    """
+    if len(raw) > MOST_BYTES:
+        raise FileError(file, None, "", f"expected at most {MOST_BYTES} bytes, found {len(raw)}")
+    if isinstance(raw, str):
+        return raw
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -155,13 +170,13 @@ class _Builder:
         inside.key_lines[name] = value.line
         return value
 
-    def _check(self, event: yaml.NodeEvent, line: int) -> None:
+    def _check(self, event: yaml.NodeEvent, line: int | None) -> None:
         if event.anchor is not None:
             raise self._error(line, "anchors are not allowed: write it out")
         if getattr(event, "tag", None) not in {None, "!"}:
             raise self._error(line, "tags are not allowed")
 
-    def _error(self, line: int, reason: str) -> FileError:
+    def _error(self, line: int | None, reason: str) -> FileError:
         return FileError(self._file, line, "", reason)
 
 
@@ -177,8 +192,9 @@ def _value(event: yaml.ScalarEvent) -> str | int | None:
 class Reader:
     """Takes values out of a mapping, each checked, and then sees that nothing unknown is left."""
 
-    def __init__(self, mapping: Mapping, file: str, path: str = "") -> None:
+    def __init__(self, mapping: Mapping, file: str, path: str = "", key: str = "") -> None:
         self.mapping = mapping
+        self._key = key
         self.file = file
         self.path = path
         self._taken: set[str] = set()
@@ -218,7 +234,7 @@ class Reader:
             raise FileError(self.file, value.line, self._path(key), f"expected a whole number from {low} to {high}")
         return value.value
 
-    def texts(self, key: str) -> list[tuple[str, int]]:
+    def texts(self, key: str) -> list[tuple[str, int | None]]:
         """A text or a list of texts, with the line of each; empty where it is not written."""
         value = self._take(key)
         if value is None:
@@ -247,14 +263,24 @@ class Reader:
         """A mapping; an empty one where it is not written."""
         value = self._take(key)
         if value is None:
-            return Reader(Mapping(self.mapping.line, {}, {}), self.file, self._path(key))
+            return Reader(Mapping(self.mapping.line, {}, {}), self.file, self._path(key), key)
         if not isinstance(value, Mapping):
             raise FileError(self.file, value.line, self._path(key), "expected a mapping")
-        return Reader(value, self.file, self._path(key))
+        return Reader(value, self.file, self._path(key), key)
 
     def ignore(self, *keys: str) -> None:
         """Keys that are known and mean nothing here."""
         self._taken.update(keys)
+
+    def each(self) -> Iterator[Reader]:
+        """Every value of this mapping, each a mapping too; `Reader.name` tells its key."""
+        for key in self.mapping.entries:
+            yield self.mapping_at(key)
+
+    @property
+    def name(self) -> str:
+        """The last part of its path: its key in the mapping that it is in."""
+        return self._key
 
     def finish(self) -> None:
         """Raise FileError where a key is left that nobody asked for."""

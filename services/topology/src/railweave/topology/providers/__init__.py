@@ -16,6 +16,12 @@ from railweave.topology.providers.base import (
     VlanMember,
     single,
 )
+from railweave.topology.providers.containerlab import read_containerlab
+from railweave.topology.providers.ibnetdiscover import read_ibnetdiscover
+from railweave.topology.providers.links_csv import read_links_csv
+from railweave.topology.providers.netq import read_netq
+from railweave.topology.providers.slurm import read_slurm
+from railweave.topology.providers.slurm_yaml import read_slurm_yaml
 
 PROVIDERS: Final[Mapping[str, Provider]] = {
     provider.name: provider
@@ -29,6 +35,33 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
             "topograph",
             "NVIDIA topograph model (YAML): a tree of switches with nodes under it; no rails, no ports.",
             single(lambda text, file, options: Found(topograph.read_cabling(text, file, rails=options.rails))),
+        ),
+        Provider(
+            "slurm",
+            "Slurm topology.conf, tree or block: switches and nodes; no ports, and rails only as leaves of a node.",
+            single(read_slurm),
+        ),
+        Provider(
+            "slurm-yaml",
+            "Slurm topology.yaml: the default one of its topologies, tree or block; no ports, no rails.",
+            single(read_slurm_yaml),
+        ),
+        Provider(
+            "ibnetdiscover",
+            "ibnetdiscover dump (InfiniBand): locality and cabling only; no VLANs, no roles.",
+            single(read_ibnetdiscover),
+        ),
+        Provider("netq", "NetQ topology graph (JSON): tiers, hosts and the ports of every link.", single(read_netq)),
+        Provider(
+            "containerlab",
+            "containerlab topology (YAML): nodes and links; switches by kind and group.",
+            single(read_containerlab),
+        ),
+        Provider(
+            "links-csv",
+            "Links as CSV in the shape of sonic-mgmt's lab files, and maybe devices: ports, rails where told.",
+            read_links_csv,
+            takes_several=True,
         ),
     )
 }
