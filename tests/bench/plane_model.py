@@ -43,7 +43,7 @@ PER_LEAF = 40
 _TIB = 2**40
 
 
-def hosts(count: int) -> tuple[ClusterState, list[NodeName]]:
+def hosts(count: int, rails: int = RAILS) -> tuple[ClusterState, list[NodeName]]:
     """A state with `count` hosts, and their names."""
     state = ClusterState()
     sequence = 0
@@ -52,7 +52,7 @@ def hosts(count: int) -> tuple[ClusterState, list[NodeName]]:
         leaf, slot = LeafName(f"leaf-{number // PER_LEAF}"), number % PER_LEAF
         events: list[FabricLeaf | FabricNode | NodeHardware | NodeStorage] = []
         if slot == 0:
-            events.append(_leaf(leaf, number // PER_LEAF))
+            events.append(_leaf(leaf, number // PER_LEAF, rails))
         events += [
             FabricNode(
                 node=name,
@@ -62,10 +62,10 @@ def hosts(count: int) -> tuple[ClusterState, list[NodeName]]:
                 pod=f"pod-{number // PER_LEAF // 8}",
                 attachments=tuple(
                     Attachment(rail=Rail(rail), leaf=leaf, port=f"e{slot}-{rail}", slot=Slot(slot))
-                    for rail in range(RAILS)
+                    for rail in range(rails)
                 ),
             ),
-            _hardware(name),
+            _hardware(name, rails),
             NodeStorage(
                 node=name,
                 revision=1,
@@ -81,16 +81,16 @@ def hosts(count: int) -> tuple[ClusterState, list[NodeName]]:
     return state, names
 
 
-def _leaf(leaf: LeafName, number: int) -> FabricLeaf:
+def _leaf(leaf: LeafName, number: int, rails: int) -> FabricLeaf:
     vlans = []
-    for rail in range(RAILS):
-        block = number * RAILS + rail
+    for rail in range(rails):
+        block = number * rails + rail
         prefix = f"10.{block >> 6}.{(block & 63) << 2}"
         vlans.append(LeafVlan(rail=Rail(rail), vlan=VlanId(100 + rail), subnet=f"{prefix}.0/22", gateway=f"{prefix}.1"))
     return FabricLeaf(leaf=leaf, revision=1, island="i", pod=f"pod-{number // 8}", vlans=tuple(vlans))
 
 
-def _hardware(name: NodeName) -> NodeHardware:
+def _hardware(name: NodeName, rails: int) -> NodeHardware:
     return NodeHardware(
         node=name,
         revision=1,
@@ -104,7 +104,7 @@ def _hardware(name: NodeName) -> NodeHardware:
                 vfs=VFS,
                 mtu=9000,
             )
-            for rail in range(RAILS)
+            for rail in range(rails)
         ),
         gpus=tuple(
             Gpu(index=index, uuid=GpuUuid(f"GPU-{name}-{index}"), model=Label("sim"), memory_mib=Mib(81_920))
@@ -113,7 +113,9 @@ def _hardware(name: NodeName) -> NodeHardware:
     )
 
 
-def round_of(spec: JobSpec, names: Sequence[NodeName], number: int, round_number: int = 1) -> list[Proposal]:
+def round_of(
+    spec: JobSpec, names: Sequence[NodeName], number: int, round_number: int = 1, rails: int = RAILS
+) -> list[Proposal]:
     """All answers of a round, nodes by turns."""
     about = {
         "cluster": spec.cluster,
@@ -142,7 +144,7 @@ def round_of(spec: JobSpec, names: Sequence[NodeName], number: int, round_number
         ),
     ]
     if spec.wants_network:
-        group = tuple(VfRef(rail, VfIndex(index)) for rail in range(RAILS))
+        group = tuple(VfRef(rail, VfIndex(index)) for rail in range(rails))
         answers += [
             FabricProposal(**about),
             NicProposal(

@@ -127,7 +127,7 @@ def _render_workers(
         node = state.nodes.get(nodes[place.slot])
         if node is None or node.hardware is None:
             raise RenderError(stale(nodes[place.slot], f"{nodes[place.slot]} has no inventory"))
-        gpus = tuple(_gpu(node, index, int(milli)) for index, milli in gpus_of.get(place.worker, ()))
+        gpus = tuple(_gpu(node, index, milli) for index, milli in gpus_of.get(place.worker, ()))
         if len(gpus) != place.group.gpus:
             raise RenderError(stale(node.name, f"{len(gpus)} GPUs proposed for a worker of {place.group.gpus}"))
         attached = None
@@ -144,7 +144,7 @@ def _worker(place: WorkerPlace, gpus: tuple[PlacedGpu, ...], network: WorkerNetw
     return build(Worker, name=str(place.group.name), worker=place.worker, gpus=gpus, network=network)
 
 
-def _gpu(node: NodeState, index: int, milli: int) -> PlacedGpu:
+def _gpu(node: NodeState, index: int, milli: Milli) -> PlacedGpu:
     found = _gpu_at(node, index)
     if found is None or not found.healthy:
         raise RenderError(stale(node.name, f"GPU {index} of {node.name} is gone or not healthy"))
@@ -154,8 +154,8 @@ def _gpu(node: NodeState, index: int, milli: int) -> PlacedGpu:
         uuid=found.uuid,
         pci=found.pci,
         numa_node=found.numa_node,
-        fraction_milli=Milli(milli),
-        memory_mib=Mib(int(found.memory_mib) * milli // 1000),
+        fraction_milli=milli,
+        memory_mib=found.memory_mib if milli == Milli.MAXIMUM else Mib(int(found.memory_mib) * int(milli) // 1000),
     )
 
 
