@@ -17,11 +17,15 @@ from railweave.topology.providers.base import (
     single,
 )
 from railweave.topology.providers.containerlab import read_containerlab
+from railweave.topology.providers.cumulus import read_cumulus
 from railweave.topology.providers.ibnetdiscover import read_ibnetdiscover
 from railweave.topology.providers.links_csv import read_links_csv
+from railweave.topology.providers.lldp import read_lldp
+from railweave.topology.providers.netbox import read_netbox
 from railweave.topology.providers.netq import read_netq
 from railweave.topology.providers.slurm import read_slurm
 from railweave.topology.providers.slurm_yaml import read_slurm_yaml
+from railweave.topology.providers.sonic import read_sonic
 
 PROVIDERS: Final[Mapping[str, Provider]] = {
     provider.name: provider
@@ -61,6 +65,30 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
             "links-csv",
             "Links as CSV in the shape of sonic-mgmt's lab files, and maybe devices: ports, rails where told.",
             read_links_csv,
+            takes_several=True,
+        ),
+        Provider(
+            "sonic",
+            "SONiC config_db.json of each switch: neighbours with their ports, VLANs; rails by the names of NICs.",
+            read_sonic,
+            takes_several=True,
+        ),
+        Provider(
+            "lldp",
+            "LLDP of each device (lldpcli json0, NAPALM, Arista JSON): cabling and locality only.",
+            read_lldp,
+            takes_several=True,
+        ),
+        Provider(
+            "netbox",
+            "NetBox devices, interfaces and cables (JSON of its REST API): cabling, roles, VLANs of ports.",
+            read_netbox,
+            takes_several=True,
+        ),
+        Provider(
+            "cumulus",
+            "Cumulus `nv config show` and LLDP of each switch: VLANs with their addresses, cabling.",
+            read_cumulus,
             takes_several=True,
         ),
     )

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from railweave.topology.cabling import Cable, CablingBuilder, Device, End, Kind, Where
 from railweave.topology.model import Role
 from railweave.topology.providers.base import Files, Found, ImportOptions
+from railweave.topology.providers.nics import are_nics
 from railweave.topology.yaml_tree import FileError, text_of
 
 _LINKS: Final = ("startdevice", "startport", "enddevice", "endport")
 _DEVICES: Final = ("hostname", "type")
-_NIC: Final = re.compile(
-    r"(eth|en[opsx]|em|p\d+p|mlx\d_|bnxt|irdma|ib|bond|rail|nic|hca[-_]?)\d[\w.-]*|en[psx]\w+", re.IGNORECASE
-)
 _TYPES: Final = {
     "leaf": (Kind.SWITCH, 1),
     "spine": (Kind.SWITCH, 2),
@@ -72,7 +69,7 @@ def _found(links: Sequence[tuple[str, list[Row]]], types: dict[str, tuple[Kind, 
         if known is not None:
             found.declare(Device(name, known[0], known[2], known[1]))
         else:
-            is_host = all(_NIC.fullmatch(port) for port, _ in uses)
+            is_host = are_nics(port for port, _ in uses)
             found.declare(Device(name, Kind.HOST if is_host else Kind.SWITCH, uses[0][1]))
     loops = 0
     for cable in cables:
