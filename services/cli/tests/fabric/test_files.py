@@ -220,6 +220,9 @@ def test_every_real_file_has_the_counts_it_is_known_for(railweave: Command, real
     again = railweave("fabric", "import", "railweave", out, "--json", "-o", tmp_path / "again.yaml").json
     assert {name: again[name] for name in COUNTS} == {name: real.counts[name] for name in COUNTS}
     assert (tmp_path / "again.yaml").read_bytes() == out.read_bytes()
+    checked = railweave("fabric", "check", "--format", real.format_name, *real.paths(SHARED), "--json")
+    assert checked.code == (Exit.FAILED if real.errors else Exit.DONE)
+    assert (checked.json["errors"], checked.json["warnings"]) == (real.errors, real.warnings)
     exported = railweave("fabric", "export", "slurm", out)
     assert exported.code in {Exit.DONE, Exit.USAGE}
     assert exported.out.startswith("SwitchName=") or "FORMAT" in exported.err

@@ -24,7 +24,7 @@ class Exit(IntEnum):
 
 MEANINGS: dict[Exit, str] = {
     Exit.DONE: "done; of `submit --dry-run`: it would be placed now",
-    Exit.FAILED: "failed, or something that was checked is not right (`doctor`, `demo`, `bench` with leaks)",
+    Exit.FAILED: "failed, or something that was checked is not right (`doctor`, `fabric check`, `demo`, `bench` with leaks)",
     Exit.USAGE: "arguments, a file or a setting that cannot be used; the message names the field",
     Exit.UNREACHABLE: "NATS or the service that was asked did not answer",
     Exit.NOT_FOUND: "no such job, node, dead letter or local stack",

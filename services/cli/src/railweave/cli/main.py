@@ -51,7 +51,7 @@ COMMANDS = (
         "fabric",
         "fabric:app",
         _CLUSTER,
-        "Show the fabric (`fabric`), import it from what a site has, write it, plan it and make it so.",
+        "Show the fabric (`fabric`), import it from what a site has, check it, plan it and make it so.",
     ),
     Entry(
         "gpus",

@@ -31,12 +31,13 @@ COMMANDS = (
     ),
     Entry("formats", "fabric_files:formats", _PANEL, "List the formats that are imported and exported."),
     Entry("import", "fabric_files:import_fabric", _PANEL, "Read a fabric from what a site has, as a fabric file."),
+    Entry("check", "fabric_check:check_fabric", _PANEL, "Look for what is wrong with a fabric as it is cabled."),
     Entry("export", "fabric_files:export_fabric", _PANEL, "Write a fabric in another format."),
 )
 
 app = typer.Typer(
     cls=group_of(COMMANDS, alone="show"),
-    help="Show the fabric (`fabric`), import it from what a site has, write it, plan it and make it so.",
+    help="Show the fabric (`fabric`), import it from what a site has, check it, plan it and make it so.",
 )
 
 

@@ -31,8 +31,9 @@ _MOST_NOTES = 20
 
 FORMATS_REMEDY = "`railweave fabric formats` says what each format tells"
 
-FormatName = Annotated[
-    str, typer.Argument(metavar="FORMAT", help="`railweave fabric formats` lists them.", show_default=False)
+FormatName = Annotated[str, typer.Argument(metavar="FORMAT", help="`fabric formats` lists them.", show_default=False)]
+FormatOption = Annotated[
+    str, typer.Option("--format", metavar="FORMAT", help="The format of FILE; `fabric formats` lists them.")
 ]
 Files = Annotated[
     list[Path],
@@ -121,9 +122,7 @@ def export_fabric(
         Path | None,
         typer.Argument(metavar="FILE", help="The fabric. Default: topology.fabric_file.", show_default=False),
     ] = None,
-    input_format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="The format of FILE; `fabric formats` lists them.")
-    ] = "railweave",
+    input_format: FormatOption = "railweave",
     rails: Rails = None,
     output: Output = None,
     force: Force = False,
