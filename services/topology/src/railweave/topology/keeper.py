@@ -28,6 +28,9 @@ _log = structlog.stdlib.get_logger(__name__)
 
 _TRIES = 20
 _VIEW_S = 30.0
+_WRITE_S = 10.0
+_WRITE_S_EACH = 0.005
+"""A server that takes no batches needs a round trip for each record."""
 
 
 class ApplyRefused(Exception):
@@ -115,9 +118,10 @@ class FabricKeeper:
                     self.graph = graph
                     return applied
                 try:
-                    end = await self._bus.append(
-                        FABRIC, [encode_event(record) for record in records], expected_last=last
-                    )
+                    # In a thread, as making them is: a large fabric is ten thousand records.
+                    messages = await asyncio.to_thread(lambda made: [*map(encode_event, made)], records)
+                    deadline_s = _WRITE_S + len(messages) * _WRITE_S_EACH
+                    end = await self._bus.append(FABRIC, messages, expected_last=last, deadline_s=deadline_s)
                 except (StaleFence, OutcomeUnknown) as error:
                     _log.info("fabric records are compared again", cause=str(error))
                     continue
