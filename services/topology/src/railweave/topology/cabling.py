@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from railweave.topology.model import Role
+from railweave.topology.yaml_tree import FileError
+
+MOST_DEVICES: Final = 200_000
+MOST_CABLES: Final = 1_000_000
+"""A few bytes may stand for many: hostlists times uplinks, hostlists times rails."""
 
 
 class Where(NamedTuple):
@@ -96,28 +101,45 @@ class CablingBuilder:
         self._notes: list[str] = []
 
     def declare(self, device: Device) -> None:
-        """Take in a device that the format defines; one that was only mentioned so far is it."""
+        """Take in a device that the format defines; one that was only mentioned so far is it.
+
+        Raises:
+            FileError: there are too many.
+        """
         if device.name in self._declared:
             self._repeated.append(device)
+            self._count(device.where)
             return
         self._declared.add(device.name)
         self._devices[device.name] = device
+        self._count(device.where)
 
     def mention(self, device: Device) -> None:
-        """Take in a device that something else names, unless it is known already."""
+        """Take in a device that something else names, unless it is known already; raises FileError as `declare`."""
         self._devices.setdefault(device.name, device)
+        self._count(device.where)
+
+    def _count(self, where: Where) -> None:
+        if len(self._devices) + len(self._repeated) > MOST_DEVICES:
+            raise FileError(*where, "", f"more than {MOST_DEVICES} devices")
 
     def report(self, name: str) -> None:
         """Say that this device's own view is read: of what is between two such devices both must tell."""
         self._reporters.add(name)
 
     def cable(self, cable: Cable) -> None:
-        """Take in a cable. One whose ends both name a port is one cable however often it is told of."""
+        """Take in a cable. One whose ends both name a port is one cable however often it is told of.
+
+        Raises:
+            FileError: there are too many.
+        """
         key = (cable.a, cable.b) if _order(cable.a) <= _order(cable.b) else (cable.b, cable.a)
         is_named = cable.a.port is not None and cable.b.port is not None
         known = self._cables.get(key) if is_named else None
         if known is None:
             self._cables[key if is_named else len(self._cables)] = cable
+            if len(self._cables) > MOST_CABLES:
+                raise FileError(*cable.where, "", f"more than {MOST_CABLES} cables")
         else:
             self._cables[key] = replace(known, told_by=known.told_by | cable.told_by)
 

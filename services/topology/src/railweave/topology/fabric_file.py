@@ -10,7 +10,7 @@ from typing import Final
 
 from railweave.contracts.types import LeafName, NodeName, Rail
 from railweave.topology.cabling import Cable, Cabling, CablingBuilder, Device, End, Kind, Where
-from railweave.topology.hostlist import HostlistError, expand, expand_ends
+from railweave.topology.hostlist import HostlistError, Hostlists
 from railweave.topology.inferring import graph_of
 from railweave.topology.model import Graph, Role
 from railweave.topology.yaml_tree import MOST_BYTES, FileError, Items, Reader, Value, read_yaml, scalar_text
@@ -76,6 +76,7 @@ class _FabricFile:
         self._top = top
         self._file = top.file
         self._found = CablingBuilder()
+        self._hostlists = Hostlists()
 
     def cabling(self) -> Cabling:
         top = self._top
@@ -126,9 +127,10 @@ class _FabricFile:
 
     def _ends(self, value: Value, path: str) -> list[End]:
         try:
-            return [End(switch, port) for switch, port in expand_ends(scalar_text(value, self._file, path))]
+            ends = self._hostlists.expand_ends(scalar_text(value, self._file, path))
         except HostlistError as error:
             raise FileError(self._file, value.line, path, str(error)) from None
+        return [End(switch, port) for switch, port in ends]
 
     def _read_nodes(self, reader: Reader) -> None:
         names = self._names(reader, "name")
@@ -222,7 +224,7 @@ class _FabricFile:
         names: list[str] = []
         for text, line in reader.texts(key):
             try:
-                names += expand(text)
+                names += self._hostlists.expand(text)
             except HostlistError as error:
                 raise FileError(self._file, line, f"{reader.path}.{key}", str(error)) from None
         return names

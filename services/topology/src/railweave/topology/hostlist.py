@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Final
+from typing import Final, TypeVar
 
 MOST_NAMES = 200_000
+MOST_NAMES_IN_FILE: Final = 2_000_000
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
 _ESCAPED: Final = re.compile(r"\\([\[\],:\\]|\s)")
 _SPECIAL: Final = re.compile(r"[\[\],\\]|\A\s+|\s+\Z")
@@ -19,6 +20,9 @@ _FIRST_STAND_IN: Final = 0xD800
 """Surrogates stand for what is taken literally: no text that was read has them."""
 _NUMBER: Final = re.compile(r"([0-9]+)")
 _LONGEST_NUMBER: Final = 9
+
+
+_T = TypeVar("_T")
 
 
 class HostlistError(ValueError):
@@ -46,6 +50,28 @@ def expand_ends(text: str, *, most: int = MOST_NAMES) -> list[tuple[str, str | N
     guarded, unguard = _guarded(text)
     ends = (name.partition(":") for name in _expanded(guarded, most))
     return [(unguard(name), unguard(port) if port else None) for name, _, port in ends]
+
+
+class Hostlists:
+    """The hostlists of one file: many small ones, each within its bounds, must not stand for billions of names."""
+
+    def __init__(self, most: int = MOST_NAMES_IN_FILE) -> None:
+        self._most = most
+        self._left = most
+
+    def expand(self, text: str) -> list[str]:
+        """The names of the next one; raises HostlistError as `expand`, and where all together are too many."""
+        return self._counted(expand(text))
+
+    def expand_ends(self, text: str) -> list[tuple[str, str | None]]:
+        """The ends of the next one; raises HostlistError as `expand_ends`, and where all together are too many."""
+        return self._counted(expand_ends(text))
+
+    def _counted(self, found: list[_T]) -> list[_T]:
+        self._left -= len(found)
+        if self._left < 0:
+            raise HostlistError(f"the hostlists of the file expand to more than {self._most} names")
+        return found
 
 
 def escape(name: str, *, is_switch_of_end: bool = False) -> str:

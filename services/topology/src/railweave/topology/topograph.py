@@ -9,7 +9,7 @@ from pathlib import Path
 
 from railweave.topology.cabling import Cable, Cabling, CablingBuilder, Device, End, Kind, Where
 from railweave.topology.fabric_file import read_bytes
-from railweave.topology.hostlist import HostlistError, expand
+from railweave.topology.hostlist import HostlistError, Hostlists
 from railweave.topology.inferring import graph_of
 from railweave.topology.model import Graph
 from railweave.topology.trees import LoopError, tree_tiers
@@ -44,8 +44,9 @@ def read_cabling(text: bytes | str, file: str, *, rails: int) -> Cabling:
     if not 1 <= rails <= 256:
         raise FileError(file, None, "rails", f"expected 1 to 256 rails, found {rails}")
     top = Reader(read_yaml(text, file), file)
-    children, lines = _switches(top)
-    blocks = _blocks(top)
+    hostlists = Hostlists()
+    children, lines = _switches(top, hostlists)
+    blocks = _blocks(top, hostlists)
     top.finish()
     nodes_of: dict[str, list[tuple[str, int | None]]] = {}
     for switch, nodes, line in blocks:
@@ -71,7 +72,7 @@ def read_cabling(text: bytes | str, file: str, *, rails: int) -> Cabling:
     return found.built()
 
 
-def _switches(top: Reader) -> tuple[dict[str, list[str]], dict[str, int | None]]:
+def _switches(top: Reader, hostlists: Hostlists) -> tuple[dict[str, list[str]], dict[str, int | None]]:
     """What is under each switch, and where each switch is written."""
     children: dict[str, list[str]] = {}
     parent: dict[str, str] = {}
@@ -79,7 +80,7 @@ def _switches(top: Reader) -> tuple[dict[str, list[str]], dict[str, int | None]]
     for name in switches.mapping.entries:
         switch = switches.mapping_at(name)
         switch.ignore("labels", "annotations")
-        under = _expanded(switch, "switches")
+        under = _expanded(switch, "switches", hostlists)
         switch.finish()
         for child in under:
             if child in parent:
@@ -89,24 +90,24 @@ def _switches(top: Reader) -> tuple[dict[str, list[str]], dict[str, int | None]]
     return children, switches.mapping.key_lines
 
 
-def _blocks(top: Reader) -> list[tuple[str, list[str], int | None]]:
+def _blocks(top: Reader, hostlists: Hostlists) -> list[tuple[str, list[str], int | None]]:
     """Switch, nodes and line of each block. A block without a switch tells nothing of the network."""
     found: list[tuple[str, list[str], int | None]] = []
     for block in top.readers("blocks"):
         block.ignore("labels", "annotations", "name")
         switch = block.optional_text("switch")
-        nodes = _expanded(block, "nodes")
+        nodes = _expanded(block, "nodes", hostlists)
         block.finish()
         if switch is not None:
             found.append((switch, nodes, block.mapping.line))
     return found
 
 
-def _expanded(reader: Reader, key: str) -> list[str]:
+def _expanded(reader: Reader, key: str, hostlists: Hostlists) -> list[str]:
     names: list[str] = []
     for text, line in reader.texts(key):
         try:
-            names += expand(text)
+            names += hostlists.expand(text)
         except HostlistError as error:
             raise FileError(reader.file, line, f"{reader.path}.{key}", str(error)) from None
     return names

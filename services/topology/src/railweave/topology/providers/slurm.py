@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from railweave.topology.cabling import Cable, Cabling, CablingBuilder, Device, End, Kind, Where
-from railweave.topology.hostlist import HostlistError, expand
+from railweave.topology.hostlist import HostlistError, Hostlists
 from railweave.topology.providers.base import Found, ImportOptions
 from railweave.topology.trees import LoopError, tree_tiers
 from railweave.topology.yaml_tree import FileError, text_of
@@ -43,6 +43,7 @@ def read_slurm(content: bytes, file: str, options: ImportOptions) -> Found:
     """Read a topology.conf; raises FileError."""
     switches: list[Entry] = []
     blocks: list[Entry] = []
+    hostlists = Hostlists()
     for line, pairs in _lines(text_of(content, file), file):
         kind = next(iter(pairs))
         known = _KEYS.get(kind)
@@ -53,12 +54,12 @@ def read_slurm(content: bytes, file: str, options: ImportOptions) -> Found:
         if kind == "blocksizes":
             continue
         where = Where(file, line)
-        names = _expanded(pairs[kind], where, kind)
+        names = _expanded(hostlists, pairs[kind], where, kind)
         if len(names) != 1:
             raise FileError(file, line, kind, f"expected one name, found {len(names)}")
         entry = Entry(names[0], where)
-        entry.switches = _expanded(pairs["switches"], where, "Switches") if "switches" in pairs else []
-        entry.nodes = _expanded(pairs["nodes"], where, "Nodes") if "nodes" in pairs else []
+        entry.switches = _expanded(hostlists, pairs["switches"], where, "Switches") if "switches" in pairs else []
+        entry.nodes = _expanded(hostlists, pairs["nodes"], where, "Nodes") if "nodes" in pairs else []
         (switches if kind == "switchname" else blocks).append(entry)
     if blocks and switches:
         raise FileError(file, blocks[0].where.line, "BlockName", "both switches and blocks; Slurm knows one of them")
@@ -139,9 +140,9 @@ def _hang_nodes(found: CablingBuilder, switches: list[Entry], options: ImportOpt
         found.note(f"{several} nodes stand under several switches: a rail on each, in the order written")
 
 
-def _expanded(text: str, where: Where, key: str) -> list[str]:
+def _expanded(hostlists: Hostlists, text: str, where: Where, key: str) -> list[str]:
     try:
-        names = expand(text)
+        names = hostlists.expand(text)
     except HostlistError as error:
         raise FileError(*where, key, str(error)) from None
     if long := next((name for name in names if len(name) > _MOST_NAME), None):

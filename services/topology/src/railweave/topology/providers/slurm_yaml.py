@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from railweave.topology.cabling import Cabling, Where
-from railweave.topology.hostlist import HostlistError, expand
+from railweave.topology.hostlist import HostlistError, Hostlists
 from railweave.topology.providers.base import Found, ImportOptions
 from railweave.topology.providers.slurm import Entry, cabling_of_blocks, cabling_of_tree
 from railweave.topology.yaml_tree import FileError, Items, Mapping, Reader, read_yaml_value
@@ -49,9 +49,10 @@ def _topology(item: object, file: str, index: int) -> tuple[Reader, str, bool]:
 def _tree(topology: Reader, options: ImportOptions) -> Cabling:
     tree = topology.mapping_at("tree")
     entries: list[Entry] = []
+    hostlists = Hostlists()
     for switch in tree.readers("switches"):
         entry = Entry(switch.text("switch"), Where(switch.file, switch.mapping.line))
-        entry.switches, entry.nodes = _names(switch, "children"), _names(switch, "nodes")
+        entry.switches, entry.nodes = _names(switch, "children", hostlists), _names(switch, "nodes", hostlists)
         switch.finish()
         entries.append(entry)
     tree.finish()
@@ -64,9 +65,10 @@ def _blocks(topology: Reader, options: ImportOptions) -> Cabling:
     block = topology.mapping_at("block")
     block.ignore("block_sizes")
     entries: list[Entry] = []
+    hostlists = Hostlists()
     for reader in block.readers("blocks"):
         entry = Entry(reader.text("block"), Where(reader.file, reader.mapping.line))
-        entry.nodes = _names(reader, "nodes")
+        entry.nodes = _names(reader, "nodes", hostlists)
         reader.finish()
         entries.append(entry)
     block.finish()
@@ -75,11 +77,11 @@ def _blocks(topology: Reader, options: ImportOptions) -> Cabling:
     return cabling_of_blocks(entries, options)
 
 
-def _names(reader: Reader, key: str) -> list[str]:
+def _names(reader: Reader, key: str, hostlists: Hostlists) -> list[str]:
     names: list[str] = []
     for text, line in reader.texts(key):
         try:
-            names += expand(text)
+            names += hostlists.expand(text)
         except HostlistError as error:
             raise FileError(reader.file, line, f"{reader.path}.{key}", str(error)) from None
     return names
