@@ -22,6 +22,7 @@ from railweave.runtime.bus import Bus, BusSettings
 from railweave.runtime.host import run_services
 from railweave.runtime.local_servers import LocalNatsServer
 from railweave.runtime.settings import load_settings
+from railweave.topology import changes
 from railweave.topology.service import APPLY_SUBJECT, PLAN_SUBJECT, SHOW_SUBJECT, TopologyService, create
 from railweave_testing.clusters import ask
 
@@ -87,8 +88,8 @@ async def records(bus: Bus) -> dict[str, FabricNode | FabricLeaf]:
     return found
 
 
-async def asked(bus: Bus, subject: str) -> dict[str, Any]:
-    answer = await bus.request(subject, b"{}", timeout_s=PATIENCE_S)
+async def asked(bus: Bus, subject: str, **question: object) -> dict[str, Any]:
+    answer = await bus.request(subject, json.dumps(question).encode(), timeout_s=PATIENCE_S)
     if not answer.data:
         return {"error": (answer.headers or {}).get("Nats-Service-Error")}
     found: dict[str, Any] = json.loads(answer.data)
@@ -127,13 +128,54 @@ async def test_a_changed_file_is_planned_then_applied_and_keeps_what_was_given(
         write(file, FABRIC.replace('"n[1-2]"', '"n[0-2]"'))
         planned = await asked(bus, PLAN_SUBJECT)
         assert await records(bus) == before
-        assert [(row["node"], row["old"]) for row in planned["nodes"]] == [("n0", None)]
+        assert [(row["node"], row.get("old")) for row in planned["nodes"]] == [("n0", None)]
         await asked(bus, APPLY_SUBJECT)
         after = await records(bus)
     assert {subject: after[subject] for subject in before} == before
     newcomer = after["rw.fabric.node.n0"]
     assert isinstance(newcomer, FabricNode)
     assert {int(at.slot) for at in newcomer.attachments} == {2}
+
+
+async def test_a_plan_that_was_seen_is_applied_and_no_other(
+    fresh_nats_server: LocalNatsServer, bus: Bus, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "fabric.yaml", FABRIC)
+    async with running(fresh_nats_server.url, file):
+        write(file, FABRIC.replace('"n[1-2]"', '"n[0-2]"'))
+        seen = (await asked(bus, PLAN_SUBJECT))["plan"]
+        assert (await asked(bus, PLAN_SUBJECT))["plan"] == seen, "the same plan has the same name"
+        write(file, FABRIC.replace('"n[1-2]"', '"n[0-3]"').replace('"n[3-4]"', '"n4"'))
+        before = await records(bus)
+        refused = await asked(bus, APPLY_SUBJECT, plan=seen)
+        assert "plan again" in refused["error"]
+        assert await records(bus) == before
+        again = await asked(bus, PLAN_SUBJECT)
+        assert again["plan"] != seen
+        applied = await asked(bus, APPLY_SUBJECT, plan=again["plan"])
+        assert applied["counts"] == again["counts"]
+        assert applied["counts"]["nodes_new"] == 1
+        assert (await asked(bus, PLAN_SUBJECT))["total"] == 0
+
+
+async def test_a_plan_past_a_messages_size_comes_in_parts(
+    fresh_nats_server: LocalNatsServer, bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "PART_BYTES", 2000)
+    file = write(tmp_path / "fabric.yaml", FABRIC)
+    async with running(fresh_nats_server.url, file):
+        write(file, FABRIC.replace('"n[1-2]"', '"n[1-2],m[1-20]"'))
+        part = await asked(bus, PLAN_SUBJECT)
+        assert [row["leaf"] for row in part["leaves"]] == ["leaf1"], "its subnets grow"
+        names = [row["node"] for row in part["nodes"]]
+        assert 0 < len(names) < part["total"] - 1 == 20
+        while len(names) < 20:
+            part = await asked(bus, PLAN_SUBJECT, plan=part["plan"], start=1 + len(names))
+            assert part["nodes"]
+            names += [row["node"] for row in part["nodes"]]
+        assert names == sorted({f"m{number}" for number in range(1, 21)})
+        assert "plan again" in (await asked(bus, PLAN_SUBJECT, plan="another", start=1))["error"]
+        assert "start" in (await asked(bus, PLAN_SUBJECT, start=-1))["error"]
 
 
 async def test_a_hangup_reads_the_file_again(fresh_nats_server: LocalNatsServer, bus: Bus, tmp_path: Path) -> None:
@@ -168,7 +210,13 @@ async def test_a_pool_too_small_is_refused_with_the_numbers_before_anything_is_w
     file = write(tmp_path / "fabric.yaml", FABRIC)
     async with running(fresh_nats_server.url, file, "topology.pools=10.0.0.0/26"):
         refused = await asked(bus, APPLY_SUBJECT)
-    assert "4 new subnets need 256 addresses" in refused["error"]
+    assert "4 new subnets need 256 addresses" in refused["refused"]["text"]
+    assert refused["refused"]["numbers"] == {
+        "needed_subnets": 4,
+        "needed_addresses": 256,
+        "free_addresses": 64,
+        "pool_addresses": 64,
+    }
     assert await records(bus) == {}
 
 

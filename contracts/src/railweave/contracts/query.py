@@ -11,6 +11,7 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 
 from railweave.contracts.desired import NodeMode
+from railweave.contracts.fabric import FabricLeaf, FabricNode
 from railweave.contracts.inventory import Failure, ReportState, Step
 from railweave.contracts.job import JobSpec, PlacedWorker
 from railweave.contracts.placement import JobState
@@ -37,6 +38,8 @@ JOB_SUBJECT: Final = "rw.query.jobs.job"
 WHY_SUBJECT: Final = "rw.query.jobs.why"
 NODES_SUBJECT: Final = "rw.query.jobs.nodes"
 COUNTS_SUBJECT: Final = "rw.query.jobs.counts"
+FABRIC_PLAN_SUBJECT: Final = "rw.query.topology.plan"
+FABRIC_APPLY_SUBJECT: Final = "rw.query.topology.apply"
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -252,3 +255,56 @@ class CountsAnswer(Document):
     """Placements that a journal holds and the record does not, not judged yet."""
     live: dict[JobState, int] = {}
     """Live jobs by state."""
+
+
+class FabricPlanQuery(Document):
+    """What would an apply of the fabric file change? Or, to apply: change it."""
+
+    plan: str | None = None
+    """The plan that was seen: its next part is asked for, or it alone is to be applied. It is refused (409) where the
+    plan would be another one by now."""
+    start: Count = 0
+    """How many of its changes are not wanted again: those of the parts before."""
+
+
+class LeafChange(Document):
+    """A leaf's record before and after; without old it is new."""
+
+    leaf: LeafName
+    old: FabricLeaf | None = None
+    new: FabricLeaf
+
+
+class NodeChange(Document):
+    """A node's record before and after; without old it is new."""
+
+    node: NodeName
+    old: FabricNode | None = None
+    new: FabricNode
+
+
+class FabricRefused(Document):
+    """Why the fabric cannot be made what the file says; nothing is changed."""
+
+    text: str
+    numbers: dict[str, int] = {}
+
+
+class FabricPlanAnswer(Document):
+    """What changes, leaves first; as many of it as an answer takes."""
+
+    plan: str
+    """Names the plan: the same changes of the same records have the same name."""
+    revision: Count
+    islands: Count
+    counts: dict[str, Count]
+    """`leaves_new`, `leaves_changed`, `nodes_new`, `nodes_changed`, `nodes_gone`, `vlans_new`, `vlans_changed`,
+    `vlans_gone`, over all of it."""
+    total: Count
+    """Changes there are."""
+    start: Count
+    """Changes before this part."""
+    leaves: tuple[LeafChange, ...] = ()
+    nodes: tuple[NodeChange, ...] = ()
+    refused: FabricRefused | None = None
+    """With nothing else: it cannot be done."""

@@ -24,11 +24,13 @@ class Exit(IntEnum):
 
 MEANINGS: dict[Exit, str] = {
     Exit.DONE: "done; of `submit --dry-run`: it would be placed now",
-    Exit.FAILED: "failed, or something that was checked is not right (`doctor`, `fabric check`, `demo`, `bench` with leaks)",
+    Exit.FAILED: "failed, or something that was checked is not right (`doctor`, `fabric check`, `demo`, `bench` with "
+    "leaks)",
     Exit.USAGE: "arguments, a file or a setting that cannot be used; the message names the field",
     Exit.UNREACHABLE: "NATS or the service that was asked did not answer",
     Exit.NOT_FOUND: "no such job, node, dead letter or local stack",
-    Exit.ANSWER_IS_NO: "the job was rejected, was given back, or would not be placed; the reasons are printed",
+    Exit.ANSWER_IS_NO: "the job was rejected, was given back, or would not be placed, or the fabric cannot be what the "
+    "file says; the reasons are printed",
     Exit.TIMED_OUT: "what was waited for did not come in time; the job goes on",
     Exit.CHANGED_MEANWHILE: "somebody else changed it at the same moment; look, and try again",
     Exit.INTERRUPTED: "interrupted (Ctrl-C)",

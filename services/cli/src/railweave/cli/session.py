@@ -161,7 +161,7 @@ def named(error: Exception) -> Exception:  # noqa: PLR0911 - one return a kind o
         case JobNotStarting():
             return CommandFailed(str(error), Exit.ANSWER_IS_NO, remedy=_first_remedy(error))
         case QueryFailed():
-            codes = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 503: Exit.UNREACHABLE}
+            codes = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 409: Exit.CHANGED_MEANWHILE, 503: Exit.UNREACHABLE}
             return CommandFailed(error.description, codes.get(error.code, Exit.FAILED))
         case StaleFence():
             return CommandFailed(

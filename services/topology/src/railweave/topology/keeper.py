@@ -41,6 +41,10 @@ class ApplyRefused(Exception):
         self.refusal = refusal
 
 
+class ApplyChanged(Exception):
+    """What would be written is no longer what was agreed to; nothing was changed."""
+
+
 class ApplyContended(Exception):
     """Others wrote to FABRIC all the time; what was written of ours stays, apply again for the rest."""
 
@@ -92,18 +96,23 @@ class FabricKeeper:
             if leaf is not None and (known_leaf is None or leaf.revision >= known_leaf.revision):
                 self._leaves[leaf_name] = leaf
 
-    async def apply(self, *, dry: bool = False) -> Applied:
-        """Make the records what the file says; `dry`: only tell what would be written.
+    async def apply(self, *, dry: bool = False, agreed: Callable[[Applied], bool] | None = None) -> Applied:
+        """Make the records what the file says.
+
+        Args:
+            dry: only tell what would be written.
+            agreed: whether that is what was agreed to, asked before anything is written. Runs in a thread.
 
         Raises:
             FileError: the file cannot be read; nothing was changed.
             ApplyRefused: it cannot be done; nothing was changed.
+            ApplyChanged: it was not agreed to; nothing was changed.
             ApplyContended: others write at the same time; apply again.
             BusError: the stream cannot be reached.
         """
         async with self._one_at_a_time:
             graph = await asyncio.to_thread(self._load)
-            for _ in range(_TRIES):
+            for turn in range(_TRIES):
                 # The end first, then the view up to it: what is read is at least as new as the guard.
                 last = (await self._bus.stream_state(FABRIC)).last_sequence
                 await self._view.wait_ready()
@@ -114,6 +123,9 @@ class FabricKeeper:
                 applied = _applied(stored, wanted, records, graph)
                 if dry:
                     return applied
+                # Once only: from the second turn on a part of it may be written.
+                if turn == 0 and agreed is not None and not await asyncio.to_thread(agreed, applied):
+                    raise ApplyChanged("the fabric has changed since that plan was made; plan again")
                 if not records:
                     self.graph = graph
                     return applied

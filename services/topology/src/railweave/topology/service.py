@@ -9,13 +9,16 @@ import asyncio
 import contextlib
 import json
 import signal
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any, Final
 
 import structlog
+from pydantic import ValidationError
 
+from railweave.contracts.envelope import contract_error
 from railweave.contracts.errors import ContractError
 from railweave.contracts.proposal import Ask, Concern, NodesProposal, Proposal
+from railweave.contracts.query import FABRIC_APPLY_SUBJECT, FABRIC_PLAN_SUBJECT, FabricPlanAnswer, FabricPlanQuery
 from railweave.runtime.answering import ProposalDesk
 from railweave.runtime.backoff import Backoff
 from railweave.runtime.bus import ResetCause
@@ -25,19 +28,20 @@ from railweave.runtime.host import ServiceContext
 from railweave.runtime.service_api import Request, RequestError
 from railweave.runtime.settings import Settings
 from railweave.runtime.view import ClusterView
+from railweave.topology.changes import name_of, part_of, refused
 from railweave.topology.driving import FabricDriver
-from railweave.topology.keeper import ApplyContended, ApplyRefused, FabricKeeper
+from railweave.topology.keeper import Applied, ApplyChanged, ApplyContended, ApplyRefused, FabricKeeper
 from railweave.topology.propose import propose
 from railweave.topology.settings import TopologySettings
-from railweave.topology.view import describe, describe_change
+from railweave.topology.view import describe
 from railweave.topology.yaml_tree import FileError
 
 _log = structlog.stdlib.get_logger(__name__)
 
 VERSION: Final = "0.1.0"
 SHOW_SUBJECT: Final = "rw.query.topology.show"
-PLAN_SUBJECT: Final = "rw.query.topology.plan"
-APPLY_SUBJECT: Final = "rw.query.topology.apply"
+PLAN_SUBJECT: Final = FABRIC_PLAN_SUBJECT
+APPLY_SUBJECT: Final = FABRIC_APPLY_SUBJECT
 
 
 class TopologyService:
@@ -51,6 +55,8 @@ class TopologyService:
         self._desk: ProposalDesk | None = None
         self._has_applied = False
         self._error: str | None = None
+        self._planned: tuple[str, Applied] | None = None
+        """The change that was planned last, by its name."""
         self._again = asyncio.Event()
 
     @property
@@ -88,11 +94,11 @@ class TopologyService:
         async def show(_request: Request) -> bytes:
             return json.dumps(describe(view.state, self._error)).encode()
 
-        async def plan(_request: Request) -> bytes:
-            return await self._change(keeper, dry=True)
+        async def plan(request: Request) -> bytes:
+            return await _answered(self._plan(keeper, _question(request)))
 
-        async def apply(_request: Request) -> bytes:
-            return await self._change(keeper, dry=False)
+        async def apply(request: Request) -> bytes:
+            return await _answered(self._apply(keeper, _question(request)))
 
         api = ctx.bus.service("railweave-topology", VERSION, description="the fabric's records")
         for name, subject, handler in (
@@ -141,18 +147,22 @@ class TopologyService:
             self._has_applied = True
             await self._again.wait()
 
-    async def _change(self, keeper: FabricKeeper, *, dry: bool) -> bytes:
-        try:
-            applied = await keeper.apply(dry=dry)
-        except FileError as error:
-            raise RequestError(400, str(error)) from None
-        except ApplyRefused as error:
-            raise RequestError(409, str(error)) from None
-        except (ApplyContended, BusError, TimeoutError) as error:
-            raise RequestError(503, str(error)) from None
-        if not dry:
-            self._error = None
-        return json.dumps(describe_change(applied)).encode()
+    async def _plan(self, keeper: FabricKeeper, question: FabricPlanQuery) -> FabricPlanAnswer:
+        """What an apply would write: all of it is worked out once and answered in parts."""
+        if question.plan is None or self._planned is None or self._planned[0] != question.plan:
+            applied = await keeper.apply(dry=True)
+            self._planned = (await asyncio.to_thread(name_of, applied), applied)
+        name, applied = self._planned
+        if question.plan not in {None, name}:
+            raise RequestError(409, "the fabric has changed since that plan was made; plan again")
+        return await asyncio.to_thread(part_of, applied, name, question.start)
+
+    async def _apply(self, keeper: FabricKeeper, question: FabricPlanQuery) -> FabricPlanAnswer:
+        """Make it so; where a plan is named, that one or none."""
+        wanted = question.plan
+        applied = await keeper.apply(agreed=None if wanted is None else lambda found: name_of(found) == wanted)
+        self._error = None
+        return await asyncio.to_thread(part_of, applied, wanted or name_of(applied), 0)
 
     def _changed(self, change: Change, keeper: FabricKeeper, driver: FabricDriver | None) -> None:
         keeper.remember(change)
@@ -176,6 +186,27 @@ class TopologyService:
             yield
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
+
+
+def _question(request: Request) -> FabricPlanQuery:
+    try:
+        return FabricPlanQuery.model_validate_json(request.body or b"{}")
+    except ValidationError as error:
+        raise RequestError(400, str(contract_error(error))) from None
+
+
+async def _answered(answer: Coroutine[Any, Any, FabricPlanAnswer]) -> bytes:
+    try:
+        found = await answer
+    except ApplyRefused as error:
+        found = refused(error.refusal)
+    except FileError as error:
+        raise RequestError(400, str(error)) from None
+    except ApplyChanged as error:
+        raise RequestError(409, str(error)) from None
+    except (ApplyContended, BusError, TimeoutError) as error:
+        raise RequestError(503, str(error)) from None
+    return found.model_dump_json(exclude_none=True).encode()
 
 
 def create(settings: Settings) -> TopologyService:

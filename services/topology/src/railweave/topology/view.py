@@ -1,11 +1,11 @@
-"""What the topology service shows: the fabric as stored, and what an apply changed or would change. Pure."""
+"""What the topology service shows of the fabric as stored. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from railweave.runtime.cluster import ClusterState
-from railweave.topology.keeper import Applied, claimed_nodes
+from railweave.topology.keeper import claimed_nodes
 from railweave.topology.plan import slots_of
 
 
@@ -38,23 +38,3 @@ def describe(state: ClusterState, error: str | None) -> dict[str, Any]:
         ],
         "nodes": nodes,
     }
-
-
-def describe_change(applied: Applied) -> dict[str, Any]:
-    """What was written or would be: old and new of every record."""
-    return {
-        "revision": applied.revision,
-        "islands": applied.islands,
-        "nodes": [
-            {"node": record.node, "old": _dump(applied.before.nodes.get(record.node)), "new": _dump(record)}
-            for record in applied.nodes
-        ],
-        "leaves": [
-            {"leaf": record.leaf, "old": _dump(applied.before.leaves.get(record.leaf)), "new": _dump(record)}
-            for record in applied.leaves
-        ],
-    }
-
-
-def _dump(record: Any) -> Any:
-    return record.model_dump(mode="json") if record is not None else None

@@ -32,6 +32,13 @@ COMMANDS = (
     Entry("formats", "fabric_files:formats", _PANEL, "List the formats that are imported and exported."),
     Entry("import", "fabric_files:import_fabric", _PANEL, "Read a fabric from what a site has, as a fabric file."),
     Entry("check", "fabric_check:check_fabric", _PANEL, "Look for what is wrong with a fabric as it is cabled."),
+    Entry(
+        "plan",
+        "fabric_change:plan_fabric",
+        _PANEL,
+        "Say what an apply of the fabric file would change: old and new of each leaf and node.",
+    ),
+    Entry("apply", "fabric_change:apply_fabric", _PANEL, "Make the stored fabric what the fabric file says."),
     Entry("export", "fabric_files:export_fabric", _PANEL, "Write a fabric in another format."),
 )
 
