@@ -39,6 +39,7 @@ def _vlan(vlan: LeafVlan) -> SoftwareVlan:
         _gateway(vlan.subnet, vlan.gateway),
         _gateway(vlan.subnet6, vlan.gateway6) if vlan.subnet6 is not None and vlan.gateway6 is not None else None,
         vlan.mtu,
+        vlan.segment,
     )
 
 

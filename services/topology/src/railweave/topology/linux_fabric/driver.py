@@ -35,7 +35,7 @@ from railweave.runtime.netlink import (
 )
 from railweave.topology.linux_fabric.model import DeviceState, FabricPlan, FabricStep, FabricStepKind, NetnsState
 from railweave.topology.linux_fabric.planning import kept_in_use, plan
-from railweave.topology.linux_fabric.render import MARK, SETTINGS
+from railweave.topology.linux_fabric.render import MARK, SETTINGS, SWITCHED_ONLY
 
 __all__ = ["FabricOutcome", "LinuxFabric"]
 
@@ -128,12 +128,14 @@ def _apply_group(inside: Namespace, group: Sequence[FabricStep], namespace: Call
     devices: dict[str, Link] = {}
     if group[0].kind in {FabricStepKind.ADDRESS, FabricStepKind.DROP_ADDRESS}:
         devices = inside.links_named({step.device for step in group})
+    elif group[0].kind is FabricStepKind.MASTER:
+        devices = inside.links_named({step.value for step in group})
     settle_all(inside, [_action(step, devices, namespace) for step in group])
 
 
 def _action(step: FabricStep, devices: Mapping[str, Link], namespace: Callable[[str], Namespace]) -> Action:  # noqa: PLR0911
     match step.kind:
-        case FabricStepKind.SETTING:
+        case FabricStepKind.SETTING | FabricStepKind.DEVICE_SETTING:
             return SetSysctl(step.device, step.value)
         case FabricStepKind.BRIDGE:
             return CreateBridge(step.device, mac=step.value or None)
@@ -145,6 +147,10 @@ def _action(step: FabricStep, devices: Mapping[str, Link], namespace: Callable[[
             return SetLink(step.device, mtu=int(step.value))
         case FabricStepKind.MAC:
             return SetLink(step.device, mac=step.value)
+        case FabricStepKind.MASTER:
+            if step.value not in devices:
+                raise NotThere(step.describe(), detail="the bridge is gone")
+            return SetLink(step.device, master=devices[step.value].index)
         case FabricStepKind.UP:
             return SetLink(step.device, up=True)
         case FabricStepKind.DROP_DEVICE:
@@ -162,6 +168,16 @@ def _action(step: FabricStep, devices: Mapping[str, Link], namespace: Callable[[
             raise ValueError(f"not an action: {step.describe()}")
 
 
+def _settings_of(inside: Namespace, link: Link) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key in SWITCHED_ONLY:
+        family, _, setting = key.partition("/")
+        # A device may go between the list and this: it is made anew at the next look.
+        with contextlib.suppress(NotThere):
+            found[key] = inside.sysctl(f"{family}/conf/{link.name}/{setting}")
+    return found
+
+
 def _state_of(inside: Namespace) -> NetnsState | None:
     links = inside.links()
     mark = next((link.alias for link in links if link.name == "lo"), "")
@@ -171,6 +187,7 @@ def _state_of(inside: Namespace) -> NetnsState | None:
     addresses: dict[int, set[str]] = defaultdict(set)
     for address in inside.addresses():
         addresses[address.index].add(address.cidr)
+    names = {link.index: link.name for link in links}
     devices: dict[str, DeviceState] = {}
     foreign: set[str] = set()
     for link in links:
@@ -185,8 +202,10 @@ def _state_of(inside: Namespace) -> NetnsState | None:
             mtu=link.mtu,
             up=link.up,
             addresses=frozenset(addresses[link.index]),
-            mac=link.mac if link.kind == "bridge" else None,
-            ports=sum(1 for port in links if port.master == link.index),
+            mac=link.mac,
+            ports=sum(1 for port in links if port.master == link.index and not port.alias.startswith(MARK)),
+            master=names.get(link.master),
+            settings=_settings_of(inside, link) if link.alias.startswith(f"{MARK}segment/") else {},
         )
     routes = {
         route.to: route.via

@@ -2,7 +2,10 @@
 
 A leaf is a network namespace with a bridge per VLAN, which carries the VLAN's gateway addresses; a spine one that
 routes between leaves; a link a veth pair with an address at each end. Ports are not in here: they are made by who
-plugs in."""
+plugs in.
+
+A segment is a router of its own on each leaf and spine, a namespace each: its VLANs are bridges of the leaf like all
+others, where ports are, but their gateways are in the segment's namespace, at the other end of a veth pair."""
 
 from __future__ import annotations
 
@@ -36,6 +39,8 @@ class SoftwareVlan:
     gateway: str
     gateway6: str | None = None
     mtu: int = 9000
+    segment: int | None = None
+    """None: routed to all other VLANs without one. Otherwise to those of the same segment alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class FabricPlan:
 @dataclass(frozen=True, slots=True)
 class DeviceState:
     """A bridge or one end of a link. `mark` is its alias, "" for one that was made and not marked; that of a link names
-    the other end, as does `peer` (only in what is wanted). `ports` counts the members of a bridge."""
+    the other end, as does `peer` (only in what is wanted). `ports` counts the members of a bridge that are not ours."""
 
     kind: str
     mark: str
@@ -88,6 +93,10 @@ class DeviceState:
     mac: str | None = None
     peer: tuple[str, str] | None = field(default=None, compare=False)
     ports: int = field(default=0, compare=False)
+    master: str | None = None
+    """The bridge that it is a member of."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Its own: `ipv4/rp_filter` stands for `ipv4/conf/DEVICE/rp_filter`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,8 @@ class FabricStepKind(StrEnum):
     BRIDGE = "bridge"
     LINK = "link"
     MARK = "mark"
+    DEVICE_SETTING = "device setting"
+    MASTER = "master"
     MTU = "mtu"
     MAC = "mac"
     ADDRESS = "address"

@@ -92,6 +92,8 @@ def _netns_steps(name: str, state: NetnsState, there: NetnsState, observed: Obse
             yield FabricStep(FabricStepKind.DROP_DEVICE, name, device_name)
             found, is_disturbed = None, True
         yield from _device_steps(name, device_name, device, found)
+        if device.master is not None and (found is None or found.master != device.master or is_disturbed):
+            yield FabricStep(FabricStepKind.MASTER, name, device_name, device.master)
     for to, via in there.routes.items():
         if state.routes.get(to) != via:
             yield FabricStep(FabricStepKind.DROP_ROUTE, name, value=f"{to} via {via}")
@@ -113,11 +115,17 @@ def _device_steps(netns: str, name: str, device: DeviceState, found: DeviceState
         elif device.peer is not None and (netns, name) < device.peer:
             # Either end's namespace can make the pair; the first by name does.
             yield FabricStep(FabricStepKind.LINK, netns, name, peer=device.peer)
-        found = DeviceState(device.kind, "", 0, False, frozenset(), device.mac)
+        # A bridge is made with its MAC; an end of a link gets one from the kernel.
+        found = DeviceState(device.kind, "", 0, False, frozenset(), device.mac if device.kind == "bridge" else None)
     if found.mark != device.mark:
         yield FabricStep(FabricStepKind.MARK, netns, name, device.mark)
     if found.mtu != device.mtu:
         yield FabricStep(FabricStepKind.MTU, netns, name, str(device.mtu))
+    for key, value in device.settings.items():
+        if found.settings.get(key) != value:
+            family, _, setting = key.partition("/")
+            path = f"{family}/conf/{name}/{setting}"
+            yield FabricStep(FabricStepKind.DEVICE_SETTING, netns, path, value)
     if device.mac is not None and found.mac != device.mac:
         yield FabricStep(FabricStepKind.MAC, netns, name, device.mac)
     for address in sorted(found.addresses - device.addresses):

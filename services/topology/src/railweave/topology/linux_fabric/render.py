@@ -6,7 +6,7 @@ import hashlib
 import ipaddress
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from railweave.runtime.netlink import (
@@ -23,9 +23,11 @@ from railweave.topology.linux_fabric.model import (
     FabricRefused,
     NetnsState,
     SoftwareLeaf,
+    SoftwareSpine,
+    SoftwareVlan,
 )
 
-__all__ = ["MARK", "SETTINGS", "mesh_links", "netns_name", "netns_names", "port", "render"]
+__all__ = ["MARK", "SETTINGS", "mesh_links", "netns_name", "netns_names", "port", "render", "routers"]
 
 MARK = "railweave-fabric/"
 """How the alias of everything the driver makes begins; what has no such alias is not touched."""
@@ -35,12 +37,25 @@ SETTINGS: Mapping[str, str] = {
     "ipv6/conf/all/forwarding": "1",
     # For devices made later. A link-local address that waits for duplicates cannot ask for neighbours for a second.
     "ipv6/conf/default/accept_dad": "0",
-    # Loose: two directions of a flow may take two spines; strict would drop one of them.
-    "ipv4/conf/all/rp_filter": "2",
+    # Loose: two directions of a flow may take two spines; strict would drop one of them. By device, since the stricter
+    # of "all" and a device's own counts, and the bridges of segments have to be strict.
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/conf/default/rp_filter": "2",
     "ipv4/conf/all/send_redirects": "0",
     "ipv4/conf/default/send_redirects": "0",
 }
 """What makes a namespace a router."""
+
+SWITCHED_ONLY: Mapping[str, str] = {
+    # Strict, and no route leads out by it: whatever is sent to the bridge's own MAC is dropped, whoever it claims to
+    # be from. Without this a forged MAC would reach the leaf's own router, which is that of all other tenants.
+    "ipv4/rp_filter": "1",
+    "ipv4/forwarding": "0",
+    # Never: a segment's hosts have no business with the leaf's own addresses.
+    "ipv4/arp_ignore": "8",
+    "ipv6/disable_ipv6": "1",
+}
+"""What takes a segment's bridge out of the leaf's own IP stack: it switches frames, and its gateway is elsewhere."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]")
@@ -60,14 +75,48 @@ def netns_name(run: str, name: str) -> str:
     return check_netns_name(f"{run}-{_UNFIT.sub('', name)[:room]}_{digest}")
 
 
+def routers(plan: FabricPlan) -> list[tuple[int | None, FabricPlan]]:
+    """The fabric of each routing domain: that of all VLANs without a segment, and one of each segment.
+
+    A segment's has the same leaves, spines and links under names of its own, as far as they carry it. Link addresses
+    are the same in each: they never meet.
+    """
+    found: list[tuple[int | None, FabricPlan]] = []
+    segments = {vlan.segment for leaf in plan.leaves for vlan in leaf.vlans if vlan.segment is not None}
+    for segment in (None, *sorted(segments)):
+        leaves = tuple(
+            SoftwareLeaf(_of(leaf.name, segment), vlans)
+            for leaf in plan.leaves
+            if (vlans := tuple(vlan for vlan in leaf.vlans if vlan.segment == segment)) or segment is None
+        )
+        names = {leaf.name for leaf in leaves}
+        links = tuple(
+            replace(link, leaf=_of(link.leaf, segment), spine=_of(link.spine, segment))
+            for link in plan.links
+            if segment is None or _of(link.leaf, segment) in names
+        )
+        spines = tuple(SoftwareSpine(_of(spine.name, segment)) for spine in plan.spines)
+        found.append((segment, FabricPlan(plan.run, leaves, spines, links)))
+    return found
+
+
+def _of(name: str, segment: int | None) -> str:
+    return name if segment is None else f"{name}.s{segment}"
+
+
 def netns_names(plan: FabricPlan) -> dict[str, str]:
-    """The namespace of every leaf and spine.
+    """The namespace of every leaf and spine, and of every segment on them.
 
     Raises:
         FabricRefused: two of them have one name.
     """
     taken: dict[str, str] = {}
-    for name in [leaf.name for leaf in plan.leaves] + [spine.name for spine in plan.spines]:
+    members = [
+        name
+        for _, domain in routers(plan)
+        for name in (*(leaf.name for leaf in domain.leaves), *(spine.name for spine in domain.spines))
+    ]
+    for name in members:
         netns = netns_name(plan.run, name)
         if netns in taken:
             raise FabricRefused(f"{name!r} and {taken[netns]!r} would share the namespace {netns}")
@@ -113,15 +162,28 @@ def render(plan: FabricPlan) -> dict[str, NetnsState]:
     """
     names = netns_names(plan)
     _check(plan)
+    found: dict[str, NetnsState] = {}
+    for segment, domain in routers(plan):
+        found |= _render_domain(segment, domain, names)
+    for leaf in plan.leaves:
+        state = found[names[leaf.name]]
+        joins = {name: device for vlan in leaf.vlans for name, device in _joined(leaf.name, vlan, names)}
+        found[names[leaf.name]] = replace(state, devices={**state.devices, **joins})
+    return found
+
+
+def _render_domain(segment: int | None, plan: FabricPlan, names: Mapping[str, str]) -> dict[str, NetnsState]:
+    """The namespaces of one routing domain."""
     mtu = max((vlan.mtu for leaf in plan.leaves for vlan in leaf.vlans), default=1500)
     try:
         to_spine = distinct_device_names([spine.name for spine in plan.spines], "-up")
         to_leaf = distinct_device_names([leaf.name for leaf in plan.leaves], "-dn")
     except NameRefused as error:
         raise FabricRefused(str(error)) from error
-    devices: dict[str, dict[str, DeviceState]] = {name: {} for name in names}
+    devices: dict[str, dict[str, DeviceState]] = {leaf.name: {} for leaf in plan.leaves}
+    devices |= {spine.name: {} for spine in plan.spines}
     for leaf in plan.leaves:
-        devices[leaf.name] |= _bridges(leaf)
+        devices[leaf.name] |= _bridges(leaf) if segment is None else _gateways(leaf, segment, names)
     for link in plan.links:
         up, down = to_spine[link.spine], to_leaf[link.leaf]
         leaf_end, spine_end = (names[link.leaf], up), (names[link.spine], down)
@@ -131,7 +193,7 @@ def render(plan: FabricPlan) -> dict[str, NetnsState]:
         )
         for here, device, peer, addresses in ends:
             present = frozenset(address for address in addresses if address is not None)
-            devices[here][device] = DeviceState("link", f"{MARK}link/{'/'.join(peer)}", mtu, True, present, peer=peer)
+            devices[here][device] = DeviceState("link", _link_mark(peer), mtu, True, present, peer=peer)
     routes = _routes(plan)
     return {
         names[name]: NetnsState(f"{MARK}{role}/{name}", devices[name], routes[name], SETTINGS)
@@ -140,16 +202,61 @@ def render(plan: FabricPlan) -> dict[str, NetnsState]:
     }
 
 
+def _link_mark(peer: tuple[str, str]) -> str:
+    return f"{MARK}link/{'/'.join(peer)}"
+
+
 def _bridges(leaf: SoftwareLeaf) -> dict[str, DeviceState]:
-    found: dict[str, DeviceState] = {}
-    for vlan in leaf.vlans:
-        addresses = frozenset(address for address in (vlan.gateway, vlan.gateway6) if address is not None)
-        # A gateway's MAC stays over restarts, so that no host has to learn it anew.
-        digest = hashlib.sha256(f"{leaf.name}/{vlan.vlan}".encode()).hexdigest()
-        mac = ":".join(["02", "fe", *(digest[place : place + 2] for place in (0, 2, 4, 6))])
-        mark = f"{MARK}vlan/{vlan.vlan}"
-        found[vlan_bridge_name(vlan.vlan)] = DeviceState("bridge", mark, vlan.mtu, True, addresses, mac)
-    return found
+    return {
+        vlan_bridge_name(vlan.vlan): DeviceState(
+            "bridge",
+            f"{MARK}vlan/{vlan.vlan}",
+            vlan.mtu,
+            True,
+            _gateway_addresses(vlan),
+            _gateway_mac(leaf.name, vlan.vlan),
+        )
+        for vlan in leaf.vlans
+    }
+
+
+def _gateways(leaf: SoftwareLeaf, segment: int, names: Mapping[str, str]) -> dict[str, DeviceState]:
+    """The ends of a segment's VLANs at its router, which have the gateways' addresses."""
+    switch = names[leaf.name.removesuffix(f".s{segment}")]
+    return {
+        f"gw{vlan.vlan}": DeviceState(
+            "link",
+            _link_mark(peer),
+            vlan.mtu,
+            True,
+            _gateway_addresses(vlan),
+            _gateway_mac(leaf.name, vlan.vlan),
+            peer=peer,
+        )
+        for vlan in leaf.vlans
+        for peer in ((switch, f"up{vlan.vlan}"),)
+    }
+
+
+def _joined(leaf: str, vlan: SoftwareVlan, names: Mapping[str, str]) -> Iterator[tuple[str, DeviceState]]:
+    """A segment's VLAN at the leaf: the bridge that ports are on, and its uplink to the segment's router."""
+    if vlan.segment is None:
+        return
+    bridge = vlan_bridge_name(vlan.vlan)
+    mark = f"{MARK}segment/{vlan.segment}/{vlan.vlan}"
+    yield bridge, DeviceState("bridge", mark, vlan.mtu, True, frozenset(), settings=SWITCHED_ONLY)
+    peer = (names[_of(leaf, vlan.segment)], f"gw{vlan.vlan}")
+    yield f"up{vlan.vlan}", DeviceState("link", _link_mark(peer), vlan.mtu, True, frozenset(), peer=peer, master=bridge)
+
+
+def _gateway_addresses(vlan: SoftwareVlan) -> frozenset[str]:
+    return frozenset(address for address in (vlan.gateway, vlan.gateway6) if address is not None)
+
+
+def _gateway_mac(leaf: str, vlan: int) -> str:
+    """A gateway's MAC stays over restarts, so that no host has to learn it anew."""
+    digest = hashlib.sha256(f"{leaf}/{vlan}".encode()).hexdigest()
+    return ":".join(["02", "fe", *(digest[place : place + 2] for place in (0, 2, 4, 6))])
 
 
 def _check(plan: FabricPlan) -> None:
