@@ -240,7 +240,15 @@ class TestCables:
         assert finding.text == "node n3: no link that both ends tell of"
 
 
-NAMES = st.sampled_from(["n1", "n2", "n3", "N1", "leaf1", "leaf2", "spine1", "ghost", "a/b", ""])
+def test_an_odd_name_of_a_port_is_told_on_one_line() -> None:
+    port = "e\n\x1b[2J\u2028" + "9" * 100_000
+    found = findings(cabling(["leaf1"], ["n1", "n2"], [("n1:a", f"leaf1:{port}"), ("n2:a", f"leaf1:{port}")]))
+    assert [(one.kind, one.port) for one in found] == [(FindingKind.PORT_USED_TWICE, port)]
+    assert found[0].text.startswith("leaf1:e\\n\\x1b[2J\\u2028999")
+    assert len(found[0].text) < 600
+
+
+NAMES = st.sampled_from(["n1", "n2", "n3", "N1", "leaf1", "leaf2", "spine1", "ghost", "a/b", "n\n1", ""])
 PORTS = st.sampled_from([None, "1", "2", "3"])
 ENDS = st.builds(End, NAMES, PORTS)
 PLACES = st.builds(Where, st.just("f"), st.integers(1, 9))
@@ -274,5 +282,6 @@ def test_what_has_no_error_has_a_graph(
     made = Found(found.built())
     result = check(made)
     assert result == check(made)
+    assert all(finding.text.isprintable() and finding.expected.isprintable() for finding in result)
     if not any(finding.is_error for finding in result):
         made.imported()

@@ -46,7 +46,7 @@ class Sample:
     """A VLAN id in it."""
     is_json: bool = False
 
-    def bytes(self) -> bytes:
+    def whole(self) -> bytes:
         if not self.real:
             return self.content.encode()
         path = REAL / self.real
@@ -56,7 +56,7 @@ class Sample:
 
     def small(self) -> bytes:
         """The sample, or as much of it as can be read many times."""
-        content = self.bytes()
+        content = self.whole()
         return content if len(content) < 80_000 else content[: content.rindex(b"\n\n", 0, 30_000)]
 
 
@@ -290,12 +290,12 @@ def test_every_format_has_a_sample(provider: str) -> None:
 
 @every_sample()
 def test_samples_are_fabrics_before_they_are_spoilt(sample: Sample) -> None:
-    assert isinstance(outcome(sample.provider, sample.bytes()), Graph)
+    assert isinstance(outcome(sample.provider, sample.whole()), Graph)
 
 
 @every_sample()
 def test_a_truncated_file_is_a_smaller_graph_or_an_error(sample: Sample) -> None:
-    content = sample.bytes()
+    content = sample.whole()
     cuts = {len(content) * part // 60 for part in range(60)} | {len(content) - left for left in range(1, 8)}
     for cut in sorted(cuts):
         result = outcome(sample.provider, content[:cut])
@@ -326,7 +326,7 @@ def test_a_truncated_file_is_a_smaller_graph_or_an_error(sample: Sample) -> None
     ids=ascii,
 )
 def test_an_odd_name_is_kept_as_it_is_or_refused(sample: Sample, name: str) -> None:
-    result = outcome(sample.provider, sample.bytes().replace(sample.name.encode(), name.encode()))
+    result = outcome(sample.provider, sample.whole().replace(sample.name.encode(), name.encode()))
     if isinstance(result, Graph):
         names = {*(x.name for x in result.leaves), *(x.name for x in result.spines), *(x.name for x in result.nodes)}
         assert not any("/" in one or "\0" in one or len(one) > 253 for one in names)
@@ -339,7 +339,7 @@ def test_an_odd_name_is_kept_as_it_is_or_refused(sample: Sample, name: str) -> N
 )
 def test_a_hostlist_of_millions_is_refused_before_it_is_made(sample: Sample, hostlist: str) -> None:
     with bounded(5, 100):
-        result = outcome(sample.provider, sample.bytes().replace(sample.hostlist.encode(), hostlist.encode()))
+        result = outcome(sample.provider, sample.whole().replace(sample.hostlist.encode(), hostlist.encode()))
     assert isinstance(result, FileError)
     assert result.line is not None
 
@@ -347,7 +347,7 @@ def test_a_hostlist_of_millions_is_refused_before_it_is_made(sample: Sample, hos
 @every_sample("vlan")
 @pytest.mark.parametrize("number", ["0", "4095", "4096", "-1", "99999999999999999999", "x", ""])
 def test_a_vlan_that_cannot_be_is_refused(sample: Sample, number: str) -> None:
-    result = outcome(sample.provider, sample.bytes().replace(sample.vlan.encode(), number.encode()))
+    result = outcome(sample.provider, sample.whole().replace(sample.vlan.encode(), number.encode()))
     assert isinstance(result, FileError)
 
 
@@ -417,7 +417,7 @@ def spoilt(content: bytes, data: st.DataObject) -> bytes:
 
 @every_sample("is_json")
 def test_json_with_values_of_other_kinds_is_a_graph_or_an_error(sample: Sample) -> None:
-    whole = json.loads(sample.bytes())
+    whole = json.loads(sample.whole())
 
     @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.data())

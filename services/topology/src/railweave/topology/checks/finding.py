@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from railweave.topology.cabling import Where
+
+_LONGEST: Final = 500
 
 
 class FindingKind(StrEnum):
@@ -64,3 +67,15 @@ class Finding:
     where: Where | None = None
     is_error: bool = True
     """Whether it must be mended. What is not an error is legal, and worth a look."""
+
+    def __post_init__(self) -> None:
+        # Names are as written: line ends, terminal sequences and megabytes are not for people's eyes.
+        object.__setattr__(self, "expected", _one_line(self.expected))
+        object.__setattr__(self, "text", _one_line(self.text))
+
+
+def _one_line(text: str) -> str:
+    shown = text[:_LONGEST] + "..." if len(text) > _LONGEST else text
+    return (
+        shown if shown.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
+    )

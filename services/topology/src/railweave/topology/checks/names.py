@@ -85,7 +85,6 @@ def names_impossible(wiring: Wiring) -> Iterator[Finding]:
 
 
 def _shown(device: Device) -> str:
-    """The name, on one line and of a bearable length."""
-    name = device.name
-    shown = name if name.isprintable() and name.strip() else repr(name)
+    """The name, of a bearable length, with blanks that can be seen."""
+    shown = device.name if device.name.strip() else repr(device.name)
     return shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "..."
