@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import signal
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from railweave.runtime.netlink import LinuxKernel
 from railweave_testing.command_line import Up, eventually
 
 pytestmark = pytest.mark.timeout(120)
@@ -71,3 +74,49 @@ def test_tenants_never_share_a_segment_and_the_third_waits_for_one(fresh_stack: 
     up.command("cancel", "lab/a2")
     eventually(lambda: detail(up, "c1")["row"]["state"] in {"placed", "prepared"})
     assert segment_of(up, "c1") == was
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces: run as root")
+def test_workers_reach_their_own_tenants_and_no_others(fresh_stack: Callable[..., Up]) -> None:
+    """In the kernel: from submitted to pings that arrive, pings that do not, and a segment that is free again."""
+    up = fresh_stack("--nodes", "2", "--rails", "2", "--vfs", "4", "--segments", "2")
+    up.start()
+    kernel = LinuxKernel()
+    names = {(job, rank): f"rwts{os.getpid()}{job}{rank}" for job in ("a", "b") for rank in (0, 1)}
+    try:
+        for name in names.values():
+            kernel.create_netns(name)
+        for job, tenant in (("a", "nlp"), ("b", "vision")):
+            workers = [{"count": 2, "gpus": 1, "per_node": 1}]
+            file = up.job(job, tenant=tenant, network={"isolation": "tenant"}, workers=workers)
+            assert up.command("submit", file, "--wait", "prepared", "--timeout", "30").code == 0
+            paths = [f"{rank}=/run/netns/{names[job, rank]}" for rank in (0, 1)]
+            up.command("started", f"lab/{job}", "--netns", paths[0], "--netns", paths[1])
+        for job in ("a", "b"):
+            until_attached(up, job)
+        ours, theirs = addresses(up, "a"), addresses(up, "b")
+        assert len(detail(up, "a")["row"]["nodes"]) == 2, "across leaves"
+        assert [answers(names["a", 0], target) for target in ours[2:]] == [True, True]
+        assert [answers(names["b", 0], target) for target in theirs[2:]] == [True, True]
+        assert not any(answers(names["a", 0], target) for target in theirs)
+        assert not any(answers(names["b", 1], target) for target in ours)
+
+        segment = segment_of(up, "a")
+        up.command("cancel", "lab/a")
+        eventually(lambda: detail(up, "a")["row"]["state"] == "released", 30.0)
+        submitted(up, "c", "speech")
+        assert segment_of(up, "c") == segment, "the leaf said that its last member had left"
+    finally:
+        for name in names.values():
+            kernel.delete_netns(name)
+
+
+def until_attached(up: Up, job: str) -> None:
+    eventually(lambda: detail(up, job)["row"]["state"] == "attached", 30.0)
+
+
+def answers(namespace: str, target: ipaddress.IPv4Address) -> bool:
+    """Whether a ping from a worker is answered."""
+    command = ["ip", "netns", "exec", namespace, "ping", "-c", "2", "-i", "0.2", "-W", "1", str(target)]
+    return subprocess.run(command, capture_output=True, check=False, timeout=20).returncode == 0

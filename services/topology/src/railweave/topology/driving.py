@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -36,6 +37,8 @@ class FabricDriver:
         self._keeper = keeper
         self._fabric = LinuxFabric(LinuxKernel(), run)
         self._again = asyncio.Event()
+        self._in_use: Mapping[str, tuple[int, ...]] = {}
+        """By leaf the segments with members, as last seen: what cannot be looked at now is not said to be free."""
         self._reported: dict[LeafName, FabricReport] = {}
 
     def look_again(self) -> None:
@@ -57,8 +60,10 @@ class FabricDriver:
             self._again.clear()
             await self._view.wait_ready()
             is_done = await self._sync()
+            # Whether the last member of a segment has left, nobody tells: look as long as there may be one.
+            may_have_members = any(self._in_use.values()) or any(True for _ in self._view.state.segments_held())
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_RESYNC_S if is_done else _RETRY_S):
+                async with asyncio.timeout(_RESYNC_S if is_done and not may_have_members else _RETRY_S):
                     await self._again.wait()
 
     async def _sync(self) -> bool:
@@ -73,13 +78,24 @@ class FabricDriver:
             problem = str(error)
             _log.error("the software fabric is not what it should be", error=problem)
         else:
+            self._in_use = outcome.segments_in_use
             if outcome.steps:
                 _log.info("software fabric mended", steps=len(outcome.steps), kept=list(outcome.kept))
-        is_told = [await self._report(leaf, problem) for leaf in leaves.values() if leaf.vlans]
+        is_told = [
+            await self._report(leaf, problem, self._in_use.get(str(leaf.leaf), ()))
+            for leaf in leaves.values()
+            if leaf.vlans
+        ]
         return problem is None and all(is_told)
 
-    async def _report(self, leaf: FabricLeaf, problem: str | None) -> bool:
-        report = FabricReport(leaf=leaf.leaf, revision=leaf.revision, applied=problem is None, text=problem)
+    async def _report(self, leaf: FabricLeaf, problem: str | None, segments_in_use: tuple[int, ...]) -> bool:
+        report = FabricReport(
+            leaf=leaf.leaf,
+            revision=leaf.revision,
+            applied=problem is None,
+            text=problem,
+            segments_in_use=segments_in_use,
+        )
         if self._reported.get(leaf.leaf) == report:
             return True
         try:

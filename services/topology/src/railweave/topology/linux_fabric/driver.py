@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from railweave.runtime.netlink import (
     RAILWEAVE_PROTOCOL,
@@ -34,7 +34,7 @@ from railweave.runtime.netlink import (
     settle_all,
 )
 from railweave.topology.linux_fabric.model import DeviceState, FabricPlan, FabricStep, FabricStepKind, NetnsState
-from railweave.topology.linux_fabric.planning import kept_in_use, plan
+from railweave.topology.linux_fabric.planning import kept_in_use, plan, segments_in_use
 from railweave.topology.linux_fabric.render import MARK, SETTINGS, SWITCHED_ONLY
 
 __all__ = ["FabricOutcome", "LinuxFabric"]
@@ -49,6 +49,8 @@ class FabricOutcome:
 
     steps: tuple[FabricStep, ...]
     kept: tuple[str, ...]
+    segments_in_use: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By leaf the segments that a port is a member of."""
 
 
 class LinuxFabric:
@@ -78,7 +80,7 @@ class LinuxFabric:
         observed = self.observe()
         steps = plan(desired, observed)
         self.apply(steps)
-        return FabricOutcome(tuple(steps), tuple(kept_in_use(desired, observed)))
+        return FabricOutcome(tuple(steps), tuple(kept_in_use(desired, observed)), segments_in_use(observed))
 
     def remove_blocking(self) -> list[str]:
         """`remove`, for those without an event loop."""

@@ -14,7 +14,7 @@ from railweave.topology.linux_fabric.model import (
 )
 from railweave.topology.linux_fabric.render import MARK, render
 
-__all__ = ["kept_in_use", "plan"]
+__all__ = ["kept_in_use", "plan", "segments_in_use"]
 
 Observed = Mapping[str, NetnsState | None]
 _ORDER = {kind: place for place, kind in enumerate(FabricStepKind)}
@@ -63,6 +63,18 @@ def kept_in_use(desired: FabricPlan, observed: Observed) -> list[str]:
             if device_name not in goes and device.ports
         ]
     return kept
+
+
+def segments_in_use(observed: Observed) -> dict[str, tuple[int, ...]]:
+    """By leaf the segments that a port is plugged into."""
+    found: dict[str, set[int]] = {}
+    for there in observed.values():
+        leaf = there.mark.removeprefix(f"{MARK}leaf/") if there is not None else ""
+        for device in there.devices.values() if there is not None else ():
+            _, _, segment = device.mark.partition(f"{MARK}segment/")
+            if segment and device.ports:
+                found.setdefault(leaf, set()).add(int(segment.partition("/")[0]))
+    return {leaf: tuple(sorted(segments)) for leaf, segments in found.items()}
 
 
 def _ports(state: NetnsState) -> int:
