@@ -135,6 +135,12 @@ class TestTogether:
         leaves(cluster, {"leaf-1": 6, "leaf-2": 4, "leaf-3": 3})
         assert nodes(proposed(cluster, workers=4)) == [f"leaf-2-n{i}" for i in range(1, 5)]
 
+    def test_two_nodes_go_to_one_leaf_where_all_else_is_equal(self) -> None:
+        cluster = ClusterBuilder()
+        pods = {"leaf-1": "pod-1", "leaf-2": "pod-1", "leaf-3": "pod-2", "leaf-4": "pod-2"}
+        leaves(cluster, {"leaf-1": 1, "leaf-2": 1, "leaf-3": 2, "leaf-4": 1}, pods)
+        assert nodes(proposed(cluster, workers=2)) == ["leaf-3-n1", "leaf-3-n2"]
+
     def test_a_gang_that_no_leaf_holds_takes_as_few_leaves_of_one_pod_as_can_be(self) -> None:
         cluster = ClusterBuilder()
         pods = {"leaf-1": "pod-1", "leaf-2": "pod-1", "leaf-3": "pod-2", "leaf-4": "pod-2", "leaf-5": "pod-2"}
