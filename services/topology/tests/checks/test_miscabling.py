@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -175,3 +177,27 @@ def test_exactly_the_cables_that_were_swapped_are_found(data: st.DataObject) -> 
     assert set(found) == set(swapped)
     for port, expected in found.items():
         assert expected.startswith(f"leaf {swapped[port]},")
+
+
+@pytest.mark.parametrize(
+    "leaf_of",
+    [
+        lambda node, nic: f"leaf-{nic}" if nic else f"own-{node}",
+        lambda node, nic: f"leaf-{node * 7919 * (nic + 3) % 16}",
+        lambda node, nic: f"leaf-{node // 50}-{nic}",
+    ],
+    ids=["a leaf of one's own", "no order at all", "units"],
+)
+def test_eight_times_the_nodes_take_eight_times_as_long(leaf_of: Callable[[int, int], str]) -> None:
+    """A unit of nodes that each had a leaf of their own once took the square of their number."""
+
+    def seconds(nodes: int) -> float:
+        fabric = Fabric()
+        for node in range(nodes):
+            fabric.rows[f"n{node}"] = [leaf_of(node, nic) for nic in range(4)]
+            fabric.nics[f"n{node}"] = [f"mlx5_{nic}" for nic in range(4)]
+        start = time.process_time()
+        fabric.findings()
+        return time.process_time() - start
+
+    assert seconds(4_000) < 8 * 3 * max(seconds(500), 0.01)

@@ -18,7 +18,7 @@ _CLEAR: Final = 3
 """How many times the nodes that are elsewhere alike those must be that are right: more alike are meant to be."""
 _CLEARER: Final = 4
 """The same where half of a node's NICs are elsewhere."""
-_MOST_LOOKED_AT: Final = 32
+_MOST_LOOKED_AT: Final = 16
 """Units on a leaf that a node is compared with, the largest; keeps garbage linear."""
 
 _Row = tuple[tuple[str, str], ...]
@@ -142,17 +142,22 @@ def _odd_ones(unit: _Unit) -> Iterator[tuple[str, _Wrong]]:
             if nic:
                 votes[nic][leaf] += len(hosts)
         touched.update(dict.fromkeys({leaf for _, leaf in row}, len(hosts)))
+    # A NIC with a name that others have too is where most of these are; any other, where most nodes are and it is not.
+    counts = {nic: on.total() for nic, on in votes.items()}
+    right = {
+        nic: max(votes[nic].items(), key=lambda vote: (vote[1], vote[0])) for nic, count in counts.items() if count > 1
+    }
+    common = {leaf for leaf, count in touched.items() if 2 * count > total}
     for row, hosts in unit.rows:
         for nic, leaf in row:
-            if nic and votes[nic].total() > 1:
-                expected, peers = max(votes[nic].items(), key=lambda vote: (vote[1], vote[0]))
-                is_clear = 2 * peers > votes[nic].total() and _is_clear(peers, votes[nic][leaf])
+            if nic in right:
+                expected, peers = right[nic]
+                is_clear = 2 * peers > counts[nic] and _is_clear(peers, votes[nic][leaf])
             else:
-                # No other node has a NIC of that name: it is on the wrong leaf where hardly another node is.
-                missing = {name for name, count in touched.items() if 2 * count > total} - {on for _, on in row}
-                expected, peers = min(missing, default=leaf), total - touched[leaf]
+                expected = min(common - {on for _, on in row}, default=leaf)
+                peers = touched[expected]
                 is_clear = _is_clear(peers, touched[leaf])
-            if expected != leaf and is_clear:
+            if leaf != expected and is_clear:
                 for host in hosts:
                     yield host, _Wrong(nic, leaf, expected, peers)
 
