@@ -64,6 +64,7 @@ class TestLoops:
             MESH + "".join(f"  - [leaf{2 * pair - 1}, leaf{2 * pair}]\n" for pair in (1, 2, 3)),
             TREE + "links:\n  - ['leaf1:1', 'spine1:1']\n  - ['leaf1:2', 'spine1:2']\n",
             "version: 1\nleaves:\n  - name: leaf[1-2]\nlinks:\n  - [leaf1, leaf2]\n",
+            MESH + "  - [super1, super2]\n",
         ],
         ids=[
             "tree",
@@ -74,6 +75,7 @@ class TestLoops:
             "pairs of leaves",
             "trunk",
             "two leaves",
+            "cores",
         ],
     )
     def test_a_tree_and_a_mesh_have_none(self, text: str) -> None:
@@ -104,6 +106,14 @@ class TestLoops:
 
     def test_one_pair_of_leaves_with_a_link_in_a_mesh_is_odd_and_no_error(self) -> None:
         assert loops(MESH + "  - ['leaf1:9', 'leaf2:9']\n") == [("leaf1", "9", False)]
+
+    def test_a_spine_of_one_plane_with_a_link_into_another_is_odd_and_no_error(self) -> None:
+        assert loops(MESH + "  - ['spine1:9', 'super2:9']\n") == [("spine1", "9", False)]
+
+    def test_a_pair_of_leaves_with_a_link_under_one_spine_is_one(self) -> None:
+        text = "version: 1\nspines:\n  - name: top\nleaves:\n  - {name: 'l[1-2]', uplinks: top}\n"
+        text += "links:\n  - ['l1:9', l2]\n"
+        assert loops(text) == [("l1", "9", True)]
 
     def test_two_trees_joined_at_their_tops_have_none(self) -> None:
         text = TREE.replace("name: core", 'name: "core,core2"').replace(

@@ -44,6 +44,13 @@ class _Tiers:
         # A switch whose own view was not read may have more uplinks than those below the spines that were.
         reporters = wiring.cabling.reporters
         self.known = [name for name in self.tiers if not reporters or name in reporters]
+        self.single: Counter[tuple[str, int]] = Counter()
+        self.several: Counter[tuple[str, int]] = Counter()
+        for name in self.known:
+            if self.up.get(name):
+                (self.single if len(self.up[name]) == 1 else self.several)[self.rank(name)] += 1
+        self.meshes = {rank[0] for rank, count in self.several.items() if count >= self.single[rank]}
+        """Parts of the fabric that are no trees: in some tier most switches have several above them."""
 
     def rank(self, name: str) -> tuple[str, int]:
         """Switches of one rank are peers: one part of the fabric, one tier."""
@@ -58,49 +65,40 @@ def loops(wiring: Wiring) -> Iterator[Finding]:
 
 
 def _several_uplinks(tiers: _Tiers) -> Iterator[Finding]:
-    """Switches with several switches above them where most of their peers have one: the fabric is a tree there."""
-    single: Counter[tuple[str, int]] = Counter()
-    several: Counter[tuple[str, int]] = Counter()
-    for name in tiers.known:
-        if tiers.up.get(name):
-            (single if len(tiers.up[name]) == 1 else several)[tiers.rank(name)] += 1
+    """Switches with several switches above them where most of their peers have one."""
     for name in tiers.known:
         rank, uplinks = tiers.rank(name), tiers.up.get(name, {})
-        if len(uplinks) > 1 and single[rank] > several[rank] and rank[0] in tiers.with_loops:
-            peers = f"as {single[rank]} of {single[rank] + several[rank]} switches of its tier"
+        single, several = tiers.single[rank], tiers.several[rank]
+        if len(uplinks) > 1 and single > several and rank[0] in tiers.with_loops:
+            peers = f"as {single} of {single + several} switches of its tier"
             above = listed(sorted(uplinks))
             last = list(uplinks.values())[-1]
-            text = f"{name}: has {len(uplinks)} switches above it ({above}), expected one, {peers}: a loop in a tree"
-            yield Finding(FindingKind.LOOP, name, last.port, f"one switch above it, {peers}", text, last.cable.where)
+            text = f"{name}: has {len(uplinks)} switches above it ({above}), expected one, {peers}: that closes a loop"
+            expected, is_error = f"one switch above it, {peers}", rank[0] not in tiers.meshes
+            yield Finding(FindingKind.LOOP, name, last.port, expected, text, last.cable.where, is_error)
 
 
 def _odd_links(tiers: _Tiers) -> Iterator[Finding]:
-    """Links within a tier or past one that close a loop, where most switches of the tier have none such.
+    """Links within a tier or past one that close a loop.
 
-    In a tree that is an error. In a mesh it is odd: a pair of leaves with a link between them, say.
+    In a tree that is an error. In a mesh it is odd where most switches of the tier have none such.
     """
     odd = {name: links for name in tiers.known if (links := _odd_links_of(name, tiers))}
     peers = Counter(tiers.rank(name) for name in tiers.known)
     with_odd = Counter(tiers.rank(name) for name in odd)
-    meshed = {tiers.rank(name) for name in tiers.known if len(tiers.up.get(name, ())) > 1}
     for name, links in odd.items():
         rank = tiers.rank(name)
-        if rank[0] not in tiers.with_loops or 2 * with_odd[rank] > peers[rank] > 2:
+        is_mesh = rank[0] in tiers.meshes
+        if rank[0] not in tiers.with_loops or (is_mesh and 2 * with_odd[rank] > peers[rank]):
             continue
         for link in links:
             theirs = tiers.tiers[link.other]
             if theirs == rank[1] and link.other < name and link.other in odd:
                 continue  # told of the other switch already
             what = "a switch of its own tier" if theirs == rank[1] else f"past tier {rank[1] + 1}"
-            yield Finding(
-                FindingKind.LOOP,
-                name,
-                link.port,
-                f"links to tier {rank[1] + 1} only",
-                f"{name}: its link to {link.other} leads to {what}, which closes a loop",
-                link.cable.where,
-                is_error=rank not in meshed,
-            )
+            expected = f"links to tier {rank[1] + 1} only"
+            text = f"{name}: its link to {link.other} leads to {what}, which closes a loop"
+            yield Finding(FindingKind.LOOP, name, link.port, expected, text, link.cable.where, not is_mesh)
 
 
 def _odd_links_of(name: str, tiers: _Tiers) -> list[_Link]:
