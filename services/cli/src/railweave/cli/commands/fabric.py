@@ -39,6 +39,18 @@ COMMANDS = (
         "Say what an apply of the fabric file would change: old and new of each leaf and node.",
     ),
     Entry("apply", "fabric_change:apply_fabric", _PANEL, "Make the stored fabric what the fabric file says."),
+    Entry(
+        "config",
+        "fabric_config:config_fabric",
+        _PANEL,
+        "Print what a switch is to be configured to: VLANs, their members and gateways, and VRFs of segments.",
+    ),
+    Entry(
+        "diff",
+        "fabric_config:diff_fabric",
+        _PANEL,
+        "Show what would change on a SONiC switch, given its running configuration. Changes nothing.",
+    ),
     Entry("export", "fabric_files:export_fabric", _PANEL, "Write a fabric in another format."),
 )
 
