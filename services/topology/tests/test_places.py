@@ -93,11 +93,13 @@ class TestIslands:
         text = text.replace('"spine-a,spine-b"', '"spine-a,spine-b,store-spine"')
         graph = fabric(text + '  - {name: "a[1-4],b[1-4]", role: storage, leaf: store, rails: 0}\n')
         assert graph.place("store").island == "store"
+        assert graph.island_count == 2, "no job is on it"
         assert graph.place("a1").island != graph.place("b1").island
 
     def test_a_node_without_compute_ports_is_near_nobody(self) -> None:
         graph = fabric(TWO_ISLANDS + "  - {name: s1, role: storage, leaf: store, rails: 0}\n")
         assert graph.place("s1") == ("s1", "s1")
+        assert graph.island_count == 2
 
 
 class TestPods:

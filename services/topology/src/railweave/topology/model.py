@@ -154,8 +154,10 @@ class Graph:
 
     @property
     def island_count(self) -> int:
-        """How many parts of the fabric cannot reach each other."""
-        return len({place.island for place in self._places.values()})
+        """How many parts of the fabric cannot reach each other; storage and management networks are none."""
+        carrying = {port.leaf for _, port in self.compute_ports}
+        aside = {port.leaf for node in self.nodes for port in node.ports} - carrying
+        return len({self._places[leaf.name].island for leaf in self.leaves if leaf.name not in aside})
 
 
 def _ordered(link: Link) -> Link:
