@@ -133,11 +133,12 @@ class CablingBuilder:
         Raises:
             FileError: there are too many.
         """
-        key = (cable.a, cable.b) if _order(cable.a) <= _order(cable.b) else (cable.b, cable.a)
-        is_named = cable.a.port is not None and cable.b.port is not None
-        known = self._cables.get(key) if is_named else None
+        key: tuple[End, End] | int = len(self._cables)
+        if cable.a.port is not None and cable.b.port is not None:
+            key = (cable.a, cable.b) if _order(cable.a) <= _order(cable.b) else (cable.b, cable.a)
+        known = self._cables.get(key)
         if known is None:
-            self._cables[key if is_named else len(self._cables)] = cable
+            self._cables[key] = cable
             if len(self._cables) > MOST_CABLES:
                 raise FileError(*cable.where, "", f"more than {MOST_CABLES} cables")
         else:

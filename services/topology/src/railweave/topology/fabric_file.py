@@ -10,6 +10,7 @@ from typing import Final
 
 from railweave.contracts.types import LeafName, NodeName, Rail
 from railweave.topology.cabling import Cable, Cabling, CablingBuilder, Device, End, Kind, Where
+from railweave.topology.collecting import collector_paused
 from railweave.topology.hostlist import HostlistError, Hostlists
 from railweave.topology.inferring import graph_of
 from railweave.topology.model import Graph, Role
@@ -66,7 +67,8 @@ def read_cabling(text: bytes | str, file: str) -> Cabling:
     Raises:
         FileError: not a fabric file; names line, key and reason.
     """
-    return _FabricFile(Reader(read_yaml(text, file), file)).cabling()
+    with collector_paused():
+        return _FabricFile(Reader(read_yaml(text, file), file)).cabling()
 
 
 class _FabricFile:

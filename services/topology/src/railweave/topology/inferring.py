@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from railweave.contracts.types import LeafName, NodeName, Rail
 from railweave.topology.cabling import Cable, Cabling, Device, End, Kind, Where
+from railweave.topology.collecting import collector_paused
 from railweave.topology.model import Graph, GraphError, Leaf, Link, LinkEnd, Node, NodePort, Role, Spine
 from railweave.topology.yaml_tree import FileError
 
@@ -30,9 +32,11 @@ def graph_of(cabling: Cabling) -> tuple[Graph, tuple[str, ...]]:
     Raises:
         FileError: names that cannot be or are written twice, a port used twice, a cable with both ends on one device.
     """
-    return _Inference(cabling).graph()
+    with collector_paused():
+        return _Inference(cabling).graph()
 
 
+@lru_cache(maxsize=65_536)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """The key that sorts `eth10` behind `eth9`."""
     return tuple(
@@ -179,7 +183,8 @@ class _Inference:
         ranks = _ranks(entries for (_, role), entries in of_host.items() if role is Role.COMPUTE)
         found: dict[str, list[NodePort]] = defaultdict(list)
         for (host, role), entries in of_host.items():
-            entries.sort(key=lambda entry: (natural(entry[0].port or ""), natural(entry[1].device)))
+            if any(cable.rail is None for _, _, cable in entries):
+                entries.sort(key=lambda entry: (natural(entry[0].port or ""), natural(entry[1].device)))
             nics = tuple(entry[0].port or "" for entry in entries)
             rank = ranks.get(frozenset(nics)) if role is Role.COMPUTE and len(set(nics)) == len(nics) else None
             for place, (nic, leaf, cable) in enumerate(entries):

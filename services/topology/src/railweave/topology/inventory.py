@@ -5,13 +5,12 @@ The records are the only store: slots, ordinals, VLANs and subnets are read back
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from railweave.contracts.fabric import FabricLeaf, FabricNode, LeafVlan
-from railweave.contracts.types import LeafName, NodeName
+from railweave.contracts.types import LeafName, NodeName, build
+from railweave.topology.collecting import collector_paused
 from railweave.topology.model import SHARED, Graph, VlanPlace, ports_by_leaf_rail
 from railweave.topology.plan import PlanConfig, Refusal, capacities, plan
 from railweave.topology.slots import Assignment, IsClaimed, NodeSlots, assign
@@ -77,20 +76,8 @@ def replan(
     Returns:
         All records, those that do not change as they were; or why there is none.
     """
-    with _collector_paused():
+    with collector_paused():
         return _replan(known, graph, config, is_claimed, segments_in_use, revision)
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A large fabric makes 100,000 objects, none of them garbage: looking for some again and again doubles the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _replan(
@@ -130,8 +117,9 @@ def difference(stored: Inventory, wanted: Inventory) -> list[FabricNode | Fabric
 def _node(name: NodeName, slots: NodeSlots, graph: Graph, known: FabricNode | None, revision: int) -> FabricNode:
     """The record of a node; one that is not in the graph hangs nowhere and keeps its number and slots."""
     place = graph.find_place(name)
-    # model_construct: every value is of its strict type already.
-    made = FabricNode.model_construct(
+    # Not checked again: every value is of its strict type already.
+    made = build(
+        FabricNode,
         node=name,
         revision=known.revision if known is not None else revision,
         ordinal=slots.ordinal,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from railweave.contracts.fabric import Attachment
-from railweave.contracts.types import NodeName, Slot
+from railweave.contracts.types import NodeName, Slot, build
 from railweave.topology.model import Graph, LeafRail, NodePort
 
 IsClaimed = Callable[[NodeName], bool]
@@ -192,11 +192,11 @@ def _new_slot(
 
 
 def _attachments(rows: Iterable[tuple[LeafRail, int, str, Attachment | None]]) -> tuple[Attachment, ...]:
-    # model_construct: every value is of its strict type already, and a large fabric has 80,000 of them.
+    # Not checked again: every value is of its strict type already, and a large fabric has 80,000 of them.
     made = [
         known
         if known is not None and known.slot == slot and known.port == port
-        else Attachment.model_construct(rail=place.rail, leaf=place.leaf, port=port, slot=Slot(slot))
+        else build(Attachment, rail=place.rail, leaf=place.leaf, port=port, slot=Slot(slot))
         for place, slot, port, known in rows
     ]
     made.sort(key=lambda attachment: (attachment.rail, attachment.leaf))
