@@ -96,7 +96,7 @@ STREAMS = (
         allow_atomic=True,
     ),
     StreamEntry("NODES", ("rw.inventory.>", "rw.report.>"), "What each node has and did"),
-    StreamEntry("FABRIC", ("rw.fabric.>", "rw.fabricreport.>"), "The fabric's inventory and state"),
+    StreamEntry("FABRIC", ("rw.fabric.>", "rw.fabricreport.>"), "The fabric's inventory and state", allow_atomic=True),
     StreamEntry(
         "DEAD",
         ("rw.dead.>",),
