@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from railweave.topology.fabric_file import read_fabric_file
 from railweave.topology.fabric_writer import write_fabric_file
 from railweave.topology.hostlist import compress, escape, expand, expand_ends
 from railweave.topology.model import Graph, Leaf, Link, LinkEnd, Node, NodePort, Role, Spine
+from railweave.topology.providers import PROVIDERS, ImportOptions
+from railweave_testing.real_fabrics import REAL_FABRICS, RealFabric
 
 SHARED = Path(os.environ.get("RAILWEAVE_SHARED", Path(__file__).parents[4] / "shared"))
 
@@ -270,3 +273,36 @@ def test_slurms_file_of_any_graph_is_written_or_refused_with_a_reason(graph: Gra
         return
     assert all(line.startswith("SwitchName=") for line in text.splitlines())
     assert len({line.split()[0] for line in text.splitlines()}) == len(text.splitlines()), "a switch is written twice"
+
+
+REAL_TREES = [real for real in REAL_FABRICS if real.format_name in {"slurm", "topograph"}]
+
+
+@pytest.mark.skipif(not (SHARED / "data/topology").is_dir(), reason="the shared topology files are not here")
+@pytest.mark.parametrize("real", REAL_TREES, ids=str)
+def test_a_real_tree_is_the_same_graph_after_slurms_file(real: RealFabric) -> None:
+    files = {str(path): path.read_bytes() for path in real.paths(SHARED)}
+    options = ImportOptions(rails=real.rails)
+    graph = PROVIDERS[real.format_name].read(files, options).imported().graph
+    text, notes = slurm(graph)
+    assert notes == ()
+    assert PROVIDERS["slurm"].read({"topology.conf": text.encode()}, options).imported().graph == graph
+
+
+@pytest.mark.skipif(not (SHARED / "data/topology").is_dir(), reason="the shared topology files are not here")
+@pytest.mark.parametrize("real", REAL_FABRICS, ids=str)
+def test_every_real_fabric_is_the_same_graph_after_a_fabric_file(real: RealFabric) -> None:
+    files = {str(path): path.read_bytes() for path in real.paths(SHARED)}
+    graph = PROVIDERS[real.format_name].read(files, ImportOptions(rails=real.rails)).imported().graph
+    text = write_fabric_file(graph)
+    assert read_fabric_file(text, "fabric.yaml") == graph
+    assert len(text.splitlines()) < 4 * sum(len(content.splitlines()) for content in files.values())
+
+
+def test_a_fabric_of_ten_thousand_nodes_is_written_in_hundreds_of_lines_and_seconds() -> None:
+    nodes = "".join(f'  - {{name: "n{leaf}-[1-20]", leaf: leaf{leaf}, rails: 0-7}}\n' for leaf in range(1, 501))
+    graph = read_fabric_file(f'version: 1\nleaves: [{{name: "leaf[1-500]"}}]\nnodes:\n{nodes}', "fabric.yaml")
+    begun = time.process_time()
+    text = write_fabric_file(graph)
+    assert time.process_time() - begun < 10, "a second on an idle machine"
+    assert len(text.splitlines()) < 1600
