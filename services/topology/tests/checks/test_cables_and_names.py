@@ -192,6 +192,19 @@ class TestCables:
         found.cable(Cable(End("n1"), End("l"), Where("f", 3), rail=rail))
         assert only(found.built()).kind is FindingKind.BAD_RAIL
 
+    def test_a_host_as_uplink_of_a_leaf_has_no_rail_there_and_is_found(self) -> None:
+        """Import counted it as the next rail, which was taken; check saw nothing."""
+        found = CablingBuilder()
+        for name, kind in (("l1", Kind.SWITCH), ("l2", Kind.SWITCH), ("n1", Kind.HOST)):
+            found.declare(Device(name, kind, Where("f", 1)))
+        for rail in (0, 1):
+            found.cable(Cable(End("n1"), End(f"l{rail + 1}", f"p{rail}"), Where("f", 2), rail=rail))
+        found.cable(Cable(End("l1"), End("n1"), Where("f", 3)))
+        finding = only(found.built())
+        assert (finding.kind, finding.device, finding.port) == (FindingKind.BAD_RAIL, "n1", None)
+        assert finding.text == "n1: its cable to l1 has no rail, and others of the host have"
+        assert str(finding.where) == "f:3"
+
     def test_a_cable_to_nowhere_names_both_ends(self) -> None:
         finding = only(cabling(["leaf1"], ["n1"], [("n1:eth0", "leaf1:1"), ("leaf1:Ethernet4", "ghost:7")]))
         assert (finding.kind, finding.device, finding.port) == (FindingKind.UNKNOWN_DEVICE, "leaf1", "Ethernet4")
@@ -259,7 +272,7 @@ CABLES = st.builds(
     ENDS,
     st.just(Where("f", 1)),
     st.frozensets(NAMES, max_size=2),
-    st.none(),
+    st.sampled_from([None, None, 0, 1, 256]),
     st.sampled_from(Role),
 )
 

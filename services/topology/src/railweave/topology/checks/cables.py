@@ -73,20 +73,26 @@ def _used_twice(device: str, port: str, what: str, cables: list[tuple[End, Cable
 
 
 def rails_impossible(wiring: Wiring) -> Iterator[Finding]:
-    """Rails out of bounds, told or counted."""
-    counts: dict[tuple[str, Role], int] = defaultdict(int)
+    """Rails out of bounds, and cables without one at hosts whose other cables have one."""
+    untold: dict[tuple[str, Role], list[HostCable]] = defaultdict(list)
+    told: set[tuple[str, Role]] = set()
     expected = f"a rail from 0 to {MOST_RAILS - 1}"
-    for host, _, cable in wiring.host_cables:
+    for item in wiring.host_cables:
+        host, _, cable = item
         if cable.rail is None:
-            counts[host.device, cable.role] += 1
-        elif not 0 <= cable.rail < MOST_RAILS:
-            text = f"{named(host)}: expected {expected}, found {cable.rail}"
-            yield Finding(
-                FindingKind.BAD_RAIL, host.device, host.port or f"rail {cable.rail}", expected, text, cable.where
-            )
-    for (name, role), count in counts.items():
-        if count > MOST_RAILS:
-            text = f"{name}: expected at most {MOST_RAILS} {role} NICs, found {count}"
+            untold[host.device, cable.role].append(item)
+            continue
+        told.add((host.device, cable.role))
+        if not 0 <= cable.rail < MOST_RAILS:
+            text = f"{host.device} {item.nic}: expected {expected}, found {cable.rail}"
+            yield Finding(FindingKind.BAD_RAIL, host.device, item.nic, expected, text, cable.where)
+    for (name, role), items in untold.items():
+        if (name, role) in told:
+            for host, leaf, cable in items:
+                text = f"{named(host)}: its cable to {named(leaf)} has no rail, and others of the host have"
+                yield Finding(FindingKind.BAD_RAIL, name, host.port, expected, text, cable.where)
+        elif len(items) > MOST_RAILS:
+            text = f"{name}: expected at most {MOST_RAILS} {role} NICs, found {len(items)}"
             where = wiring.devices[name].where
             yield Finding(FindingKind.BAD_RAIL, name, None, f"at most {MOST_RAILS} NICs", text, where)
 

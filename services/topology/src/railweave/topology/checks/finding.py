@@ -33,7 +33,7 @@ class FindingKind(StrEnum):
     PORT_USED_TWICE = "port-used-twice"
     """Two cables in one port, or two NICs that are the same rail of a node."""
     BAD_RAIL = "bad-rail"
-    """A rail that cannot be: below 0 or too high."""
+    """A rail that cannot be: below 0, too high, or not told where the host's others are."""
     STORAGE_LEAF = "storage-leaf"
     """A leaf that (nearly) every node touches with a compute port, while their other leaves differ."""
     HOST_TO_HOST = "host-to-host"
