@@ -12,6 +12,7 @@ from typing import Final
 from railweave.topology.checks import cables, names, rails, roles, shape, vlans
 from railweave.topology.checks.finding import Finding, FindingKind
 from railweave.topology.checks.wiring import Wiring
+from railweave.topology.collecting import collector_paused
 from railweave.topology.inferring import natural
 from railweave.topology.providers.base import Found
 
@@ -37,9 +38,10 @@ _CHECKS: Final[tuple[Callable[[Wiring], Iterator[Finding]], ...]] = (
 
 def check(found: Found) -> tuple[Finding, ...]:
     """Everything that is wrong, errors first, then by kind, device and port; the same for the same input."""
-    wiring = Wiring(found.cabling)
-    findings = {finding for each in _CHECKS for finding in each(wiring)}
-    findings.update(vlans.faults(found.vlans))
+    with collector_paused():
+        wiring = Wiring(found.cabling)
+        findings = {finding for each in _CHECKS for finding in each(wiring)}
+        findings.update(vlans.faults(found.vlans))
     return tuple(sorted(findings, key=_order))
 
 
