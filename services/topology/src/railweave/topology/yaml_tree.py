@@ -17,6 +17,9 @@ MOST_BYTES: Final = 32 * 1024 * 1024
 _DEEPEST: Final = 16
 _MOST_VALUES: Final = 4_000_000
 _INTEGER: Final = re.compile(r"(0|[1-9][0-9]{0,17})\Z", re.ASCII)
+_NO_TAG: Final = frozenset({None, "!"})
+_NOTHING: Final = frozenset({"", "~", "null"})
+_DIGITS: Final = frozenset("0123456789")
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -32,7 +35,8 @@ class FileError(ValueError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, and not to be changed: making them takes half the time, and a file has hundreds of thousands.
+@dataclass(slots=True)
 class Scalar:
     """A text or a whole number; None where nothing was written."""
 
@@ -40,7 +44,7 @@ class Scalar:
     value: str | int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Items:
     """A list."""
 
@@ -48,7 +52,7 @@ class Items:
     items: list[Value]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Mapping:
     """Keys and their values, in the order written."""
 
@@ -114,27 +118,25 @@ class _Builder:
 
     def build(self, text: str) -> Value | None:
         documents = 0
+        # The most frequent first, and no patterns: a file may have a million of these.
         for event in yaml.parse(text, Loader=_LOADER):
             line = event.start_mark.line + 1 if event.start_mark else 0
-            match event:
-                case yaml.AliasEvent():
-                    raise self._error(line, "aliases are not allowed: write it out")
-                case yaml.DocumentStartEvent():
-                    documents += 1
-                    if documents > 1:
-                        raise self._error(line, "expected one document")
-                case yaml.ScalarEvent():
-                    self._check(event, line)
-                    self._put(Scalar(line, _value(event)))
-                case yaml.SequenceStartEvent():
-                    self._open(event, Items(line, []))
-                case yaml.MappingStartEvent():
-                    self._open(event, Mapping(line, {}, {}))
-                case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
-                    self._stack.pop()
-                    self._keys.pop()
-                case _:
-                    pass
+            if isinstance(event, yaml.ScalarEvent):
+                self._check(event, line)
+                self._put(Scalar(line, _value(event)))
+            elif isinstance(event, yaml.MappingStartEvent):
+                self._open(event, Mapping(line, {}, {}))
+            elif isinstance(event, yaml.SequenceStartEvent):
+                self._open(event, Items(line, []))
+            elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+                self._stack.pop()
+                self._keys.pop()
+            elif isinstance(event, yaml.AliasEvent):
+                raise self._error(line, "aliases are not allowed: write it out")
+            elif isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise self._error(line, "expected one document")
         return self._top
 
     def _open(self, event: yaml.CollectionStartEvent, made: Items | Mapping) -> None:
@@ -173,7 +175,7 @@ class _Builder:
     def _check(self, event: yaml.NodeEvent, line: int | None) -> None:
         if event.anchor is not None:
             raise self._error(line, "anchors are not allowed: write it out")
-        if getattr(event, "tag", None) not in {None, "!"}:
+        if getattr(event, "tag", None) not in _NO_TAG:
             raise self._error(line, "tags are not allowed")
 
     def _error(self, line: int | None, reason: str) -> FileError:
@@ -182,11 +184,11 @@ class _Builder:
 
 def _value(event: yaml.ScalarEvent) -> str | int | None:
     text: str = event.value
-    if event.style not in {None, ""}:
+    if event.style:
         return text
-    if text in {"", "~", "null"}:
+    if text in _NOTHING:
         return None
-    return int(text) if _INTEGER.match(text) else text
+    return int(text) if text[0] in _DIGITS and _INTEGER.match(text) else text
 
 
 class Reader:
