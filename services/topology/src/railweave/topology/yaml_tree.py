@@ -17,6 +17,7 @@ MOST_BYTES: Final = 32 * 1024 * 1024
 _DEEPEST: Final = 16
 _MOST_VALUES: Final = 4_000_000
 _INTEGER: Final = re.compile(r"(0|[1-9][0-9]{0,17})\Z", re.ASCII)
+_ENDS: Final = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 _NO_TAG: Final = frozenset({None, "!"})
 _NOTHING: Final = frozenset({"", "~", "null"})
 _DIGITS: Final = frozenset("0123456789")
@@ -128,7 +129,7 @@ class _Builder:
                 self._open(event, Mapping(line, {}, {}))
             elif isinstance(event, yaml.SequenceStartEvent):
                 self._open(event, Items(line, []))
-            elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            elif isinstance(event, _ENDS):
                 self._stack.pop()
                 self._keys.pop()
             elif isinstance(event, yaml.AliasEvent):
