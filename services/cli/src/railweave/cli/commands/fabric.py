@@ -1,33 +1,27 @@
-"""The fabric: the list of its commands, and showing what is stored of it.
+"""The fabric: the list of its commands, and the table of leaves that several of them print.
 
-Each other command is imported when it is run: showing needs no reader of files.
+Each command is imported when it is run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from railweave.cli.arguments import Json, target
 from railweave.cli.later import Entry, group_of
-from railweave.cli.logs import keep_services_quiet
-from railweave.cli.output import Column, print_json, show, table
-from railweave.cli.session import connected, run
-from railweave.cli.target import Target
+from railweave.cli.output import Column, table
 from railweave.contracts.fabric import FabricLeaf, FabricNode, LeafVlan
-from railweave.runtime.cluster import FABRIC, ClusterState
 
 _PANEL = "Fabric"
 
 COMMANDS = (
     Entry(
         "show",
-        "fabric:show_fabric",
+        "fabric_show:show_fabric",
         _PANEL,
-        "Show the fabric as stored: leaves with their VLANs and subnets, and where nodes hang.",
+        "Show the fabric as stored: a tree of pods, leaves and rails with VLANs, subnets and use; or a picture of it.",
     ),
     Entry("formats", "fabric_files:formats", _PANEL, "List the formats that are imported and exported."),
     Entry("import", "fabric_files:import_fabric", _PANEL, "Read a fabric from what a site has, as a fabric file."),
@@ -58,36 +52,6 @@ app = typer.Typer(
     cls=group_of(COMMANDS, alone="show"),
     help="Show the fabric (`fabric`), import it from what a site has, check it, plan it and make it so.",
 )
-
-
-def show_fabric(
-    ctx: typer.Context,
-    nodes: Annotated[bool, typer.Option("--nodes", help="Also where each node hangs.")] = False,
-    segments: Annotated[bool, typer.Option("--segments", help="Also the VLANs of each segment.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show the fabric as stored: leaves with their VLANs and subnets, and where nodes hang.
-
-    PORTS are the leaf's, of all rails. The VLANs of segments are counted, unless asked for.
-    """
-    state = run(_read(target(ctx)))
-    leaves = sorted(state.leaves.values(), key=lambda leaf: leaf.leaf)
-    hung = sorted((node.fabric for node in state.nodes.values() if node.fabric), key=lambda record: record.ordinal)
-    if as_json:
-        print_json({"leaves": leaves, "nodes": hung})
-        return
-    if not leaves:
-        show("no fabric yet: the topology service publishes it from its fabric file")
-        return
-    show(leaf_table(leaves, ports_of(hung), with_segments=segments))
-    if nodes:
-        show(_node_table(hung))
-
-
-async def _read(where: Target) -> ClusterState:
-    keep_services_quiet()
-    async with connected(where) as session:
-        return await session.cluster((FABRIC,))
 
 
 def ports_of(nodes: Iterable[FabricNode]) -> dict[str, int]:
@@ -136,17 +100,3 @@ def _vlan_rows(vlans: Iterable[LeafVlan], *, with_segments: bool) -> list[tuple[
         segments = len({vlan.segment for vlan in rest})
         rows.append(("", f"{ids[0]}-{ids[-1]}", f"{len(rest)} of {segments} segments", ""))
     return rows or [("", "", "", "")]
-
-
-def _node_table(nodes: Iterable[FabricNode]) -> Table:
-    return table(
-        [Column("NODE", keep=True), Column("NUMBER", right=True), Column("LEAF:PORT BY RAIL", ratio=1)],
-        [
-            (
-                str(record.node),
-                str(record.ordinal),
-                " ".join(f"{item.leaf}:{item.port}" for item in record.attachments),
-            )
-            for record in nodes
-        ],
-    )
