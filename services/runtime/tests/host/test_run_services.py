@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import Awaitable, Callable
 
@@ -12,6 +13,7 @@ from railweave.runtime.bootstrap import bootstrap
 from railweave.runtime.health import HealthServer
 from railweave.runtime.host import ServiceContext, ServiceNotFound, run_services
 from railweave.runtime.local_servers import LocalNatsServer
+from railweave.runtime.logs import configure_logging
 from railweave.runtime.settings import Settings, SettingsError, load_settings
 
 Work = Callable[[ServiceContext], Awaitable[None]]
@@ -137,9 +139,12 @@ async def test_without_redis_services_run_and_readiness_shows_it(nats_server: Lo
 
 
 async def test_a_service_that_fails_ends_the_process_after_the_others_have_finished(
-    nats_server: LocalNatsServer, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    nats_server: LocalNatsServer,
 ) -> None:
     finished = []
+    # Said here, since another test in this process may have told logging to be quiet.
+    written = io.StringIO()
+    configure_logging(stream=written)
 
     async def fail(_ctx: ServiceContext) -> None:
         await asyncio.sleep(0.05)
@@ -153,7 +158,7 @@ async def test_a_service_that_fails_ends_the_process_after_the_others_have_finis
 
     assert await run(Probe("topology", fail), Probe("jobs", finish), settings=settings_for(nats_server)) == 1
     assert finished == ["acked"]
-    said = capsys.readouterr().out + caplog.text
+    said = written.getvalue()
     assert "service failed, the process ends" in said
     assert "two leaves of one name" in said
 

@@ -51,7 +51,8 @@ REAL_FABRICS: Final = (
     RealFabric("netq", ("netq_topology_graph.json",), _counts(2, 1, 8, 32, 47, 1)),
     RealFabric("containerlab", ("containerlab_clos02.clab.yml",), _counts(4, 6, 4, 4, 12, 1)),
     RealFabric("links-csv", ("sonic_lab_links.csv", "sonic_lab_devices.csv"), _counts(5, 4, 3, 9, 51, 3), warnings=3),
-    RealFabric("links-csv", ("sonic_lab_links.csv",), _counts(9, 2, 1, 1, 59, 3)),
+    # Without the devices nothing says which of two switches without hosts is above: their links look like loops.
+    RealFabric("links-csv", ("sonic_lab_links.csv",), _counts(9, 2, 1, 1, 59, 3), errors=4),
     # Two VLANs of it have the same subnet.
     RealFabric("sonic", ("sonic_config_db_small.json",), _counts(1, 0, 2, 2, 0, 1, vlans=3, vlan_members=4), errors=1),
     RealFabric("sonic", ("sonic_multi_vlan.json",), _counts(1, 0, 0, 0, 0, 1, vlans=2, vlan_members=19), warnings=1),
