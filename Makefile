@@ -21,6 +21,13 @@ test: set-up ## The checks, the unit tests and the short end-to-end tests (at mo
 test-long: set-up ## What takes long: seeds, chaos, soak, throughput; stages with budgets in tests/stages/long.conf
 	@scripts/stages.sh tests/stages/long.conf $(STAGES)
 
+# ARGUMENTS="services/nic/tests -x": what pytest is given, for test-vm.
+ARGUMENTS ?= --timeout 300 -k "not 200_runs and not killed_before_any_step" tests/lab/vm services/topology/tests/linux_fabric
+
+.PHONY: test-vm
+test-vm: set-up ## Tests in a virtual machine, on a Debian kernel with SR-IOV cards, VLAN bridges and VRFs (root)
+	@$(BIN)/python tests/lab/vm/run.py -- $(ARGUMENTS)
+
 .PHONY: check
 check: set-up ## Style, types, import layers, generated schemas
 	@scripts/check.sh
