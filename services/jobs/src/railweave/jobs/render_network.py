@@ -72,8 +72,8 @@ class _Wanted(NamedTuple):
 
 _Records = tuple[object, ...]
 _rendered: OrderedDict[_Wanted, tuple[_Records, tuple[Interface, ...]]] = OrderedDict()
-_MOST_RENDERED = 4096
-"""Groups of interfaces, of 10 KB each: job after job gets the same VFs of the same nodes."""
+_MOST_RENDERED = 16_384
+"""Groups of interfaces, of 10 KB each: job after job gets the same VFs of the same nodes, 10,000 of them at most."""
 
 
 def _interfaces(wanted: _Wanted, node: NodeState, state: ClusterState) -> tuple[Interface, ...]:
