@@ -100,6 +100,12 @@ def test_an_old_member_list_that_disagrees_is_said_and_vlan_member_counts() -> N
     assert imported("sonic", {"a.json": LEAF | {"VLAN": as_dumped}}).notes == ()
 
 
+def test_a_vlan_member_that_is_no_port_is_said_and_kept() -> None:
+    found = imported("sonic", {"a.json": LEAF | {"VLAN_MEMBER": {"Vlan100|Ethernet96": {"tagging_mode": "tagged"}}}})
+    assert [member.port for member in found.vlans[0].members] == ["Ethernet96"]
+    assert found.notes == ("a.json: VLAN members that are not in PORT: Ethernet96",)
+
+
 @pytest.mark.parametrize(
     ("tables", "says"),
     [

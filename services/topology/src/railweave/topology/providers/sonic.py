@@ -137,6 +137,10 @@ def _vlans(config: ConfigDb, switch: str, notes: list[str]) -> Iterator[SwitchVl
             counts = f"{len(listed)} members and VLAN_MEMBER has {len(had)}"
             notes.append(f"{config.file}: {name} lists {counts}: it is as VLAN_MEMBER says")
         yield SwitchVlan(switch, _vlan_id(name, row), tuple(gateways.get(name, ())), tuple(members.get(name, ())))
+    unknown = sorted({m.port for found in members.values() for m in found} - config.table("PORT").keys())
+    unknown = [port for port in unknown if port not in config.table("PORTCHANNEL")]
+    if unknown and config.has("PORT"):
+        notes.append(f"{config.file}: VLAN members that are not in PORT: {_few(unknown)}")
     if strays:
         notes.append(f"{config.file}: members of VLANs that are not there left out: {_few(strays)}")
 
