@@ -16,8 +16,8 @@ from rig.run import Dose, run_chaos
 from railweave.cli.stack.design import Shape
 from railweave_testing.servers import scratch_directory
 
-SIMULATED = Shape(nodes=4, leaves=2, rails=4, vfs=6, gpus=4, simulated=True)
-REAL = Shape(nodes=4, leaves=2, rails=4, vfs=4, gpus=4, simulated=False)
+SIMULATED = Shape(nodes=4, leaves=2, rails=4, vfs=6, gpus=4, segments=3, simulated=True)
+REAL = Shape(nodes=4, leaves=2, rails=4, vfs=4, gpus=4, segments=2, simulated=False)
 
 
 def main() -> int:

@@ -16,9 +16,12 @@ def _message(placement: Placement, sequence: int) -> StoredMessage:
     return StoredMessage("PLACEMENTS", wire.subject, sequence, placement.submitted_at, wire.headers, wire.body)
 
 
-def _placement(job: str, milli: int, state: str = "desired") -> Placement:
+def _placement(job: str, milli: int, state: str = "desired", segment_of: str | None = None) -> Placement:
     gpu = {"index": 0, "uuid": "GPU-1", "fraction_milli": milli, "memory_mib": 1}
-    worker = {"name": "worker", "worker": 0, "gpus": [gpu]}
+    worker: dict[str, object] = {"name": "worker", "worker": 0, "gpus": [gpu]}
+    if segment_of is not None:
+        isolation = {"mode": "tenant", "segment": 7, "owner": segment_of}
+        worker["network"] = {"vf_group": "g0", "isolation": isolation, "interfaces": []}
     document = {
         "cluster": "c", "job": job, "attempt": 1, "node": "n1", "state": state, "epoch": 1, "round": 1, "commit": "x",
         "submitted_at": "2026-12-01T00:00:00Z", "workers": [worker],
@@ -48,3 +51,21 @@ async def test_what_was_given_back_may_be_given_again(nats_server: LocalNatsServ
         watch._take([_message(_placement("b", 1000, "released"), 6), _message(_placement("c", 1000, "released"), 7)])
         watch._take([_message(_placement("d", 1000), 8)])
         assert len(watch.violations) == 2
+
+
+async def test_a_segment_of_two_owners_is_seen_and_one_that_a_tenant_shares_is_not(
+    nats_server: LocalNatsServer,
+) -> None:
+    async with connected(nats_server) as bus:
+        watch = RecordWatch(bus)
+        red, also_red, blue = (
+            _placement(job, 100, segment_of=owner)
+            for job, owner in (("a", "tenant/red"), ("b", "tenant/red"), ("c", "tenant/blue"))
+        )
+        watch._take([_message(red, 1), _message(also_red, 2)])
+        assert watch.violations == []
+        watch._take([_message(_placement("a", 100, "released"), 3), _message(blue, 4)])
+        assert len(watch.violations) == 1, "the other red one is in it still"
+        watch._take([_message(_placement(job, 100, "released"), 5 + n) for n, job in enumerate(("b", "c"))])
+        watch._take([_message(blue, 7)])
+        assert len(watch.violations) == 1

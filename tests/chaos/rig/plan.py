@@ -18,6 +18,7 @@ from railweave.contracts.types import (
     Milli,
     RunUid,
     SourceUri,
+    TenantName,
 )
 
 CLUSTER = ClusterName("chaos")
@@ -147,7 +148,9 @@ def _spec(rng: random.Random, name: str, nodes: int, gpus: int, datasets: list[D
                 scratch_bytes=Bytes(rng.choice([0, 0, 1_000_000])),
             ),
         ),
-        network=NetworkWanted() if rng.random() < 0.75 else None,
+        network=NetworkWanted(isolation=rng.choice(["rail", "rail", "tenant"])) if rng.random() < 0.75 else None,
+        # More tenants than segments: some wait for one.
+        tenant=TenantName(rng.choice(["red", "green", "blue", "grey"])),
         datasets=tuple(rng.sample(datasets, min(wanted, len(datasets)))),
         priority=rng.choice([0, 0, 0, 5]),
         prepare_deadline_s=120,

@@ -21,6 +21,7 @@ from railweave.contracts.placement import (
 )
 from railweave.runtime.bus import Bus, ResetCause
 from railweave.runtime.errors import BusError
+from railweave.runtime.held import segments_of
 from railweave.runtime.streams import PLACEMENTS
 
 _MOST: dict[str, int] = {ClaimKind.GPU_MILLI: 1000, ClaimKind.NODE_SHARE: NODE_SHARE_WHOLE}
@@ -38,6 +39,8 @@ class RecordWatch:
         self._placements: dict[str, Placement] = {}
         self.heads: dict[JobKey, Head] = {}
         self._holders: dict[tuple[str, str], dict[str, Claim]] = {}
+        self._segments: dict[int, dict[str, str]] = {}
+        """By segment the owner that each placement in it names."""
         self._last = 0
         self._whole_from: int | None = 0
         """Concluded from this sequence on; None while that is being found out."""
@@ -68,6 +71,7 @@ class RecordWatch:
         self._placements.clear()
         self.heads.clear()
         self._holders.clear()
+        self._segments.clear()
         self._last = 0
         self._whole_from = None
 
@@ -92,6 +96,7 @@ class RecordWatch:
             if self._whole_from is not None and message.sequence > self._whole_from:
                 self.checked += 1
                 self._check_claims(message, given)
+                self._check_segments(message)
         if self._whole_from is None and self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._find_whole())
         elif self._whole_from is not None and self._last > self._whole_from and messages:
@@ -129,10 +134,27 @@ class RecordWatch:
             both = known is not None and known.amount is not None and claim.amount is not None
             amount = (known.amount or 0) + (claim.amount or 0) if both and known is not None else claim.amount
             holders[subject] = Claim(kind=claim.kind, key=claim.key, amount=amount)
+        self._enter_segments(subject, before, placement)
         if placement.state is not PlacementState.DESIRED:
             return set()
         has = {key: self._holders[key][subject].amount for key in {(c.kind, c.key) for c in claims_of(placement)}}
         return {key for key, amount in has.items() if key not in had or (amount or 0) > (had[key] or 0)}
+
+    def _enter_segments(self, subject: str, before: Placement | None, placement: Placement) -> None:
+        for segment, _ in segments_of(before) if before is not None else ():
+            self._segments.get(segment, {}).pop(subject, None)
+        if placement.state is not PlacementState.RELEASED:
+            for segment, owner in segments_of(placement):
+                self._segments.setdefault(segment, {})[subject] = owner
+
+    def _check_segments(self, message: StoredMessage) -> None:
+        placement = self._placements.get(message.subject)
+        if placement is None or placement.state is not PlacementState.DESIRED:
+            return
+        for segment, _ in segments_of(placement):
+            owners = self._segments[segment]
+            if len(set(owners.values())) > 1:
+                self._violated(message, f"segment {segment} is that of {self._names(owners)}")
 
     def _check_claims(self, message: StoredMessage, given: Iterable[tuple[str, str]]) -> None:
         for kind, key in given:
