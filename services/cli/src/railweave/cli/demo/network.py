@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from railweave.runtime.netlink import DeleteRule, LinuxKernel, NetnsGone, settle_all
+from railweave.topology.linux_fabric import MARK
 
 PINGS = 2
 """Echo requests to each address."""
@@ -148,9 +149,9 @@ def devices(netns: str) -> list[str]:
 
 
 def bridge_members(netns: str) -> int:
-    """Ports on any bridge of a leaf."""
+    """Ports of nodes on any bridge of a leaf; what the fabric itself has on them (a segment's uplink) is none."""
     with LinuxKernel().open(f"/run/netns/{netns}") as inside:
-        return sum(1 for link in inside.links() if link.master)
+        return sum(1 for link in inside.links() if link.master and not link.alias.startswith(MARK))
 
 
 def namespace_names() -> list[str]:

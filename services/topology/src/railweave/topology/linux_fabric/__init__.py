@@ -16,9 +16,10 @@ from railweave.topology.linux_fabric.model import (
     SoftwareVlan,
 )
 from railweave.topology.linux_fabric.planning import kept_in_use, plan
-from railweave.topology.linux_fabric.render import mesh_links, netns_name, netns_names, port, render
+from railweave.topology.linux_fabric.render import MARK, mesh_links, netns_name, netns_names, port, render
 
 __all__ = [
+    "MARK",
     "FabricLink",
     "FabricOutcome",
     "FabricPlan",
