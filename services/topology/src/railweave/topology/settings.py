@@ -13,11 +13,11 @@ from pydantic import Field, field_validator, model_validator
 
 from railweave.contracts.types import VlanId
 from railweave.runtime.settings import Section, register_section
-from railweave.topology.fabric_file import load_fabric_file
+from railweave.topology.fabric_file import load_fabric_file, read_bytes
 from railweave.topology.model import Graph
 from railweave.topology.plan import PlanConfig
 from railweave.topology.pool import Network
-from railweave.topology.topograph import load_topograph
+from railweave.topology.providers import PROVIDERS, ImportOptions
 
 _VLANS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?\Z", re.ASCII)
 
@@ -26,7 +26,9 @@ class TopologySettings(Section):
     """The section `topology`."""
 
     fabric_file: Path | None = Field(default=None, description="the fabric; without one the stored records are kept")
-    importer: Literal["fabric", "topograph"] = Field(default="fabric", description="the format of fabric_file")
+    importer: str = Field(
+        default="fabric", description="the format of fabric_file: fabric, or one that `railweave fabric formats` lists"
+    )
     rails: int = Field(default=8, ge=1, le=256, description="rails of every node, where the format does not tell")
     vlan_ranges: tuple[str, ...] = Field(default=("100-999",), description="VLAN ids to give, such as 100-199")
     reserved_vlans: tuple[str, ...] = Field(default=(), description="VLAN ids never to give")
@@ -49,6 +51,13 @@ class TopologySettings(Section):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$",
         description="first part of the names of namespaces made",
     )
+
+    @field_validator("importer")
+    @classmethod
+    def _is_a_format(cls, name: str) -> str:
+        if name != "fabric" and name not in PROVIDERS:
+            raise ValueError(f"expected fabric or one of {', '.join(PROVIDERS)}, found {name!r}")
+        return name
 
     @field_validator("vlan_ranges", "reserved_vlans")
     @classmethod
@@ -93,16 +102,21 @@ class TopologySettings(Section):
         )
 
     def load(self) -> Graph | None:
-        """Read the fabric; None where no file is set. Blocks.
+        """Read the fabric; None where no file is set. Blocks. A directory stands for the files in it, one a switch.
 
         Raises:
             FileError: it cannot be read.
         """
         if self.fabric_file is None:
             return None
-        if self.importer == "topograph":
-            return load_topograph(self.fabric_file, rails=self.rails)
-        return load_fabric_file(self.fabric_file)
+        if self.importer == "fabric":
+            return load_fabric_file(self.fabric_file)
+        path = self.fabric_file
+        paths = [path]
+        if path.is_dir():
+            paths = sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
+        files = {each.name: read_bytes(each) for each in paths}
+        return PROVIDERS[self.importer].read(files, ImportOptions(rails=self.rails)).imported().graph
 
 
 register_section("topology", TopologySettings)
