@@ -241,10 +241,11 @@ class Ledger:
 
     def _leave(self, holder: tuple[JobRun, NodeName | None]) -> None:
         for owned_key in self._owning.pop(holder[0], ()) if holder[1] is None else ():
-            owned = self._owned[owned_key]
-            owned.runs.discard(holder[0])
-            if not owned.runs:
-                del self._owned[owned_key]
+            owned = self._owned.get(owned_key)
+            if owned is not None:
+                owned.runs.discard(holder[0])
+                if not owned.runs:
+                    del self._owned[owned_key]
         for kind, name, amount in self._held.pop(holder, ()):
             key = (kind, name)
             if amount is None or kind not in _ADDED_UP:
