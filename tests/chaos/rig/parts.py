@@ -136,7 +136,17 @@ class ServicePart(Part):
         """Take down that it ended by itself, if it did."""
         if self._process is not None and self._process.poll() is not None and not self._is_ended:
             self._is_ended = True
-            self.deaths.append(f"{self.name} ended by itself with status {self._process.returncode}")
+            died = f"{self.name} ended by itself with status {self._process.returncode}"
+            self.deaths.append(f"{died}: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        """The end of its log, where it says why; the directory may be gone when somebody asks."""
+        if not self.log_path.exists():
+            return "no log"
+        lines = self.log_path.read_text(errors="replace").splitlines()[-40:]
+        signs = ("the process ends", '"level": "error"', "Error")
+        telling = [line for line in lines if any(sign in line for sign in signs)]
+        return " | ".join((telling or lines)[-3:])[-3000:]
 
     @property
     def status(self) -> int | None:
