@@ -1,4 +1,4 @@
-"""Real fabric files that tests import, and what is in each. A row a file; a format that is not there yet is skipped."""
+"""Real fabric files that tests import, and what is in each. A row a file."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ be milliseconds old, which costs a round and never a double claim).
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeVar
@@ -188,7 +188,7 @@ class ClusterState:
         """Nodes on which a job holds anything."""
         return self._index.by_job.get(job, frozenset())
 
-    def segments_held(self) -> Iterable[tuple[int, str]]:
+    def segments_held(self) -> Set[tuple[int, str]]:
         """The segments that jobs are in, and whose each is."""
         return self._index.by_segment.keys()
 

@@ -61,7 +61,7 @@ class FabricDriver:
             await self._view.wait_ready()
             is_done = await self._sync()
             # Whether the last member of a segment has left, nobody tells: look as long as there may be one.
-            may_have_members = any(self._in_use.values()) or any(True for _ in self._view.state.segments_held())
+            may_have_members = any(self._in_use.values()) or bool(self._view.state.segments_held())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_RESYNC_S if is_done and not may_have_members else _RETRY_S):
                     await self._again.wait()

@@ -28,16 +28,15 @@ def choose_segment(owner: str, nodes: Sequence[NodeName], state: ClusterState) -
     carried = _carried(nodes, state)
     if not carried:
         return _none_carried(nodes, state)
-    owners: dict[int, set[str]] = {}
-    for segment, holder in state.segments_held():
-        owners.setdefault(segment, set()).add(holder)
-    mine = min((segment for segment in carried if owner in owners.get(segment, ())), default=None)
+    held = state.segments_held()
+    mine = min((segment for segment in carried if (segment, owner) in held), default=None)
     if mine is not None:
         return mine
-    still_in_use = _still_in_use(carried - owners.keys(), state)
-    free = sorted(carried - owners.keys() - still_in_use)
+    taken = {segment for segment, _ in held}
+    still_in_use = _still_in_use(carried - taken, state)
+    free = sorted(carried - taken - still_in_use)
     if not free:
-        return _exhausted(carried, owners.keys() & carried, still_in_use)
+        return _exhausted(carried, taken & carried, still_in_use)
     # Two owners that ask at once seldom want the same one, and two jobs of one owner always do.
     return free[zlib.crc32(owner.encode()) % len(free)]
 

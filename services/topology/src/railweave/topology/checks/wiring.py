@@ -37,11 +37,10 @@ class Wiring:
         self.links: list[Cable] = []
         """Cables whose ends are there and agree."""
         known = self.devices
-        has_reporters = bool(cabling.reporters)
         for cable in cabling.cables:
             if cable.a.device not in known or cable.b.device not in known:
                 self.loose.append(cable)
-            elif has_reporters and cabling.is_half(cable):
+            elif cabling.is_half(cable):
                 self.halves.append(cable)
             else:
                 self.links.append(cable)

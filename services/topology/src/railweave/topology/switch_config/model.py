@@ -9,6 +9,7 @@ from typing import Final
 
 from railweave.contracts.fabric import Attachment, FabricLeaf
 from railweave.contracts.types import Rail
+from railweave.topology.inferring import natural
 
 _PORT: Final = re.compile(r"[A-Za-z][A-Za-z0-9._/-]{0,63}", re.ASCII)
 
@@ -79,16 +80,10 @@ def intent_of(leaf: FabricLeaf, attachments: Iterable[Attachment]) -> SwitchInte
                     for gateway, network in ((vlan.gateway, vlan.subnet), (vlan.gateway6, vlan.subnet6))
                     if gateway is not None and network is not None
                 ),
-                tuple(sorted(ports.get(vlan.rail, ()), key=_port_order)),
+                tuple(sorted(ports.get(vlan.rail, ()), key=natural)),
                 int(vlan.mtu),
                 f"Vrf-s{vlan.segment}" if vlan.segment is not None else None,
             )
             for vlan in sorted(leaf.vlans, key=lambda vlan: vlan.vlan)
         ),
     )
-
-
-def _port_order(port: str) -> tuple[str, int, str]:
-    """`Ethernet8` before `Ethernet12`."""
-    stem = port.rstrip("0123456789")
-    return stem, int(port[len(stem) :] or -1), port
